@@ -63,8 +63,7 @@ def from_tables(
         train_mask, val_mask, test_mask: columns of `nodes`; a node is in a mask if its value in the
             mask's column is true or 1.
         is_undirected: whether each row of `edges` stands for an edge in both directions.
-        ignore: unread columns that warnings should not mention. A warning names all unread columns
-            that are not in `ignore`.
+        ignore: columns that may stay unread. A warning names every other column that is not read.
 
     Raises:
         ValueError: if a column or a value is missing, if a node's name occurs twice, if an edge has
@@ -134,7 +133,7 @@ def typed_tables(
         edge_time: dict from relation to the column with times. Either all relations have times, or
             no relation has times.
         both: whether to add the reverse of each relation as a separate relation.
-        ignore: unread columns that warnings should not mention.
+        ignore: columns that may stay unread without a warning.
 
     Raises:
         ValueError: if `from_tables` or `typed_graph` raises a ValueError.
@@ -198,8 +197,8 @@ def columns_of(of: str, table: Any, names_of: Collection[str]) -> dict[str, list
     """The columns of a data frame, a dict or a CSV file.
 
     In a CSV file, numbers become int or float, and true and false become bool. All other values
-    remain strings. Values in the columns `names_of` are node names, so these values always remain
-    strings.
+    remain strings. The argument `names_of` lists the columns with node names. Node names always
+    remain strings.
 
     Example:
         >>> columns_of("node", {"id": [0, 1]}, ["id"])

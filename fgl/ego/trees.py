@@ -149,8 +149,8 @@ def resample(
 ) -> Tensor:
     """Sample new trees from given trees: at every level, children are drawn with replacement.
 
-    A sampled child keeps its subtree, and the child's own children are sampled from the child's
-    subtree. So the children of a node are always neighbours of the node.
+    The children of a sampled node are drawn from the children that this node has in the given tree.
+    So the children of a node are always neighbours of the node.
 
     Args:
         trees: ``[num_trees, size, ...]``, e.g. embeddings of mashed ego-graphs.

@@ -78,8 +78,8 @@ def mashed_check(
         head: float ``[C, H]``, the classifier's weights. Embeddings must have the width and the
             dtype of these weights.
         most: largest number of ego-graphs that a client may send, such as the client's number of
-            training nodes. By default the number is not limited.
-        base: a second `accept`, which is called first; by default there is none.
+            training nodes. By default a client may send any number of ego-graphs.
+        base: an `accept` that is called before this check; by default there is none.
 
     Example:
         >>> message = {"embeddings": torch.zeros(1, 3, 4), "labels": torch.ones(1, 3, 2)}

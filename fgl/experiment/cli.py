@@ -42,8 +42,8 @@ def cli(
     Args:
         main: a function with type hints, or a dict from names to functions with type hints. If
             `main` is a dict, the first word of the command selects the function. The report's
-            config contains this word as ``task``. If several functions have the same parameter,
-            only one function needs to document it.
+            config contains the command's first word as ``task``. If several functions have the same
+            parameter, only one function needs to document it.
         presets: for each dataset, a dict from flags to values. If `main` is a dict, `presets` is a
             dict with the same names. Each value is then a dict of datasets.
         argv: the command line; by default the program's arguments.
@@ -53,8 +53,9 @@ def cli(
         The result of `main`.
 
     Raises:
-        SystemExit: after ``--help``; with code 2 if a flag is invalid, if a ValueError occurs
-            before the first round, or if an OSError occurs; with code 130 after an interrupt.
+        SystemExit: after ``--help``, an invalid command or an interrupt. The exit code is 2 if a
+            flag is invalid, if a ValueError occurs before the first round, or if an OSError occurs.
+            The exit code is 130 after an interrupt.
         ImportError: if tyro is not installed.
         TypeError: if two flags have the same name, or if a flag has neither a type nor a default.
         ValueError: if a preset has an unknown flag, or if a preset's value is invalid.
@@ -107,7 +108,9 @@ def _origin(
 
 
 def takes_options_of(builder: Main) -> Callable[[Main], Main]:
-    """A decorator: a function's ``**options`` get the keyword-only parameters of `builder`.
+    """Return a decorator that turns the keyword-only parameters of `builder` into flags.
+
+    The decorated `main` receives the values of these flags in its ``**options``.
 
     Args:
         builder: function that builds a method, such as `fgl.methods.fedprox`. The ``Args`` section
@@ -157,7 +160,7 @@ def _parse(
 
     @registry.struct_rule
     def rule(info: Any) -> StructConstructorSpec | None:
-        """A rule for tyro: build a dataclass, or the arguments of `main`, from flags."""
+        """Define how tyro builds a dataclass, or the arguments of `main`, from flags."""
 
         def build(**values: Any) -> Any:
             try:
@@ -192,7 +195,7 @@ def _parse(
 
 
 def _number(info: Any) -> Any:
-    """A rule for tyro: if a text is not a number, tyro prints the error message of this library."""
+    """Define how tyro reads a number: an invalid number gets this library's error message."""
     from tyro.constructors import PrimitiveConstructorSpec
 
     if info.type not in (int, float):

@@ -25,20 +25,21 @@ def spread(
     Args:
         run: a result or a round, such as ``result.history[-1]``. For a result, the round with the
             best validation score is used, or the last round if there is no validation.
-        metric: name of a metric with one value per client. The name has no suffix that names a
-            client, such as ``/3``.
+        metric: name of a metric with one value per client, without a client's suffix such as
+            ``/3``.
         groups: the group of each client, such as its region. By default there are no groups.
-        lower: whether smaller values are better. The default is True for a loss, for rmse
-            and for mae. The default is also True if the task selects the round with the smallest
-            value of the metric, or if the target's `lower` contains the metric's name.
+        lower: whether smaller values are better. The default is True for a loss, for rmse and for
+            mae. If `run` is a result, the default is also True for the metric whose smallest value
+            selects the task's best round, and for each metric in the `lower` of the method's
+            target.
 
     Returns:
         A dict. ``mean`` is the mean over clients with equal weights. ``worst`` is the value of the
-        client ``worst_client``. ``tenth`` is the tenth percentile counted from the worst client,
-        with linear interpolation. ``deviation`` is the standard deviation, computed with the number
-        of clients as divisor. ``clients`` is the number of clients that have the metric. ``groups``
-        contains the mean of each group. If the metric of at least one client is NaN, all values are
-        NaN.
+        client ``worst_client``. ``tenth`` is the 10% quantile over clients, or the 90% quantile if
+        smaller values are better. Quantiles are interpolated linearly. ``deviation`` is the
+        standard deviation, computed with the number of clients as divisor. ``clients`` is the
+        number of clients that have the metric. ``groups`` contains the mean of each group. If the
+        metric of at least one client is NaN, all values are NaN.
 
     Raises:
         ValueError: if no client has the metric, or if `groups` does not have one entry per client.

@@ -19,7 +19,8 @@ class Comparison:
             lists with one number per round.
         metric: the metric that is compared.
         at: the compared round. ``"best_val"`` means each run's round with the best validation
-            score. Without validation, the value is ``"last"`` or ``"mean_last5"``.
+            score. Other values are ``"last"`` and ``"mean_last5"`` (the mean over the last five
+            rounds), which need no validation scores.
 
     Example:
         >>> runs = {0: {"a": 0.5, "b": 0.7}, 1: {"a": 0.6, "b": 0.7}}

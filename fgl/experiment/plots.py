@@ -120,7 +120,7 @@ def _finished(pyplot: Any, figure: Any, title: str, path: Any) -> Any:
 
 
 def _plot_clients(what: Any, metrics: Sequence[str] | None, title: str, path: Any) -> Any:
-    """Draw a dot for each client and run, with a column per name and a row per metric."""
+    """Draw a plot per metric; each name in `what` has a column of dots, one per client and run."""
     runs: dict[str, list[Any]]
     read: Any = _clients_of_result
     if isinstance(what, Comparison):

@@ -15,7 +15,8 @@ class Line:
 
     Args:
         method: name of the method.
-        mean, deviation: the metric's mean over seeds and sample standard deviation over seeds.
+        mean, deviation: mean and sample standard deviation of the metric; both are computed over
+            seeds.
         difference, error: for each seed, this method's value minus the first method's value.
             `difference` is the mean over seeds, and `error` is the standard error of this mean.
         bytes: number of bytes that a run sends up and down, averaged over seeds.

@@ -23,8 +23,8 @@ def carried(method: Method, start: Result, state: State) -> State:
     The returned state includes the privacy costs of the earlier run.
 
     If a method counts privacy costs, its state has a record of the costs from the first round on.
-    So if the state has no such record, the method that produced the state adds no noise. In that
-    case, all answers in the rounds of `start` count as answers without noise.
+    So if the state has no such record, the method that produced the state adds no noise. If the
+    record is missing, all answers in the earlier run count as answers without noise.
 
     Args:
         method: the method of the new run.
@@ -52,7 +52,7 @@ def carried(method: Method, start: Result, state: State) -> State:
 def unprotected(method: Method, start: Result) -> dict[int, int]:
     """For each client, the number of answers without noise in earlier runs.
 
-    The result is empty if `method` counts answers itself.
+    The result is empty if `method.privacy.account` already counts the answers.
 
     Example:
         >>> method = fgl.fedavg(torch.nn.Linear(1, 1))
@@ -79,10 +79,10 @@ def _answers(start: Result) -> Counter[int]:
 def counted_on(method: Method, state: State) -> Method:
     """Return the method with a server that counts the answers that clients send without noise.
 
-    If earlier runs added no noise, or if a transform counts answers, the method is returned
-    unchanged.
+    The method is returned unchanged in two cases: if `state` contains no record of an earlier run's
+    noise, or if `method.privacy.account` already counts the answers.
 
-    So if a run without noise comes between two runs with noise, all its rounds are counted too.
+    So the answers of a run without noise are counted if this run continues a run with noise.
 
     Args:
         method: the method of a run.

@@ -64,8 +64,8 @@ def deployed(
         clients: the clients' graphs.
 
     Returns:
-        A function ``(outbox, states) -> client to params``. The result of this function has one
-        entry for each client in the outbox.
+        A function ``(outbox, states) -> models``. The dict `models` maps each client in the outbox
+        to the parameters of the client's model.
 
     Raises:
         ValueError: when the returned function is called, if a model lacks some tensors.
@@ -204,16 +204,16 @@ def evaluate_on(
 ) -> Evaluate:
     """Score the models that clients deploy, on one graph or on each client's own graph.
 
-    The function does not check whether scored examples are also training examples. The tasks of
-    `fgl.tasks`, such as `node_task`, do.
+    No warning is given if scored examples are also training examples. The tasks of `fgl.tasks`,
+    such as `node_task`, warn about scored training examples.
 
     Args:
         method: the method; its model is called as ``model(*graph.inputs)``.
         graph: a single graph, or a list of one graph per client. Each graph has labels and a test
-            mask. A single graph may also have a validation mask. A single graph is usually the
-            whole graph before it was divided among the clients. With one graph per client, each
-            client is scored on its own data. A centralized run has only one client. This client's
-            model is scored on all graphs.
+            mask. A single graph may also have a validation mask. Usually the single graph is the
+            undivided graph, of which each client has a part. With one graph per client, each client
+            is scored on its own data. A centralized run has only one client. This client's model is
+            scored on all graphs.
         clients: the clients' graphs.
         score: ``(params, graph) -> metrics``. A metric is a number, or a tensor such as the results
             of `hit_counts` and `class_counts` in `fgl.metrics.classes`. The metrics of the default
@@ -426,12 +426,14 @@ def merging(
 
     With `each` the function also returns ``name/3``, the metric of client 3, and ``worst_name``,
     the worst value over all clients. A client that lacks a metric does not count in this metric's
-    mean and worst value. With `graphs`, a warning names such clients and the reason.
+    mean and worst value. With `graphs`, a warning names the clients that lack a metric, and the
+    reason.
 
     Args:
-        each: whether to add each client's metrics and the worst value.
-        graphs: the graphs on which clients are scored. The warning finds the reason for a
-            missing metric in the masks and labels of these graphs.
+        each: whether to return every client's metrics, and each metric's worst value, in addition
+            to the means.
+        graphs: the graphs on which clients are scored. If a client lacks a metric, the warning
+            derives the reason from the masks and labels of the client's graph.
         lower: names of metrics for which smaller values are better, without a prefix such as
             ``test_``.
 

@@ -85,8 +85,8 @@ def checked_select(
             rmse, mae and mape.
 
     Raises:
-        ValueError: if no round has the metric, or if `metric` lacks the minus sign although smaller
-            values are better.
+        ValueError: if no round has the metric, or if smaller values of the metric are better and
+            `metric` has no minus sign.
     """
     names = names_of(history)
     got = "none that has metrics: no client had examples to score, or the run had neither a task "
@@ -153,9 +153,9 @@ class Round:
             not finite. Let m be the median of the absolute values of these means, or 1 if the
             median is smaller. A mean is also left out if its absolute value exceeds ``300 m``.
         padding: fraction of padded nodes among all nodes of the batches.
-        one_by_one: the reason why clients could not train as a batch, or an empty string. If the
-            string is not empty, clients trained one at a time in this round and in all later
-            rounds. The string is always empty if `clients_at_once` was set.
+        one_by_one: the reason why clients could not train as a batch. If a reason is given, clients
+            train one at a time from this round on. The text is empty if there is no such reason, or
+            if `clients_at_once` was set.
         untraced: the reason why local steps are not traced from this round on. Only the first such
             round contains the reason. The field is ignored when rounds are compared.
         bytes_down, bytes_up: total size of the messages sent to clients, and of the messages sent
@@ -233,9 +233,9 @@ class Result:
         method: the method that was run; None if the result was unpickled or created by hand.
         clients: the clients' graphs, if clients are in this process.
         select: the task's metric by which the best round is selected; "" without a task.
-        unprotected: dict from client to the number of its unprotected answers in earlier runs, if
-            this run continues a run (`start`). The dict is empty if the server itself counts the
-            answers in its state.
+        unprotected: dict from client to the number of answers without noise that the client gave in
+            earlier runs. The dict is empty if this run was not started from an earlier run, or if
+            the server's state contains these numbers.
 
     Example:
         >>> Result({0: {"model": {}}}, {}, {}, [Round(0, [0], metrics={"val_auc": 0.5})])
@@ -401,9 +401,9 @@ class Result:
                 validation metric if the task names no metric.
 
         Raises:
-            ValueError: if no round has the metric, or if `metric` lacks the minus sign although
-                smaller values are better. A ValueError is also raised if no metric is given and no
-                round has a validation metric.
+            ValueError: if no round has the metric, or if smaller values of the metric are better
+                and `metric` has no minus sign. A ValueError is also raised if no metric is given
+                and no round has a validation metric.
 
         Example:
             >>> rounds = [Round(k, [0], metrics={"val_rmse": 0.5 + k}) for k in range(3)]

@@ -209,7 +209,7 @@ def _without_blame(
 ) -> dict[int, Exception]:
     """The errors by client; if the server's bad model caused an error, the error says so.
 
-    If there is evidence that the server had sent a bad model, each client's error `Diverged` is
+    If the clients' answers show that the server sent a bad model, each `Diverged` in `refused` is
     replaced by a `BadModel`.
     """
     cause = _bad_model(refused, answers, history)
@@ -225,10 +225,10 @@ def _bad_model(
 ) -> str:
     """Text with evidence that the server had sent a bad model; empty without evidence.
 
-    There is evidence of a bad model if most clients diverged when they trained the received model.
-    There is also evidence if at least one client diverged and the median of the clients' first
-    losses is large. A median is large if it exceeds both 10 and ten times the smallest loss of all
-    earlier rounds.
+    The server's model counts as bad if most clients diverged when they trained this model. The
+    model also counts as bad if at least one client diverged and the median of the clients' first
+    losses is large. The median of the first losses is large if it exceeds both 10 and ten times the
+    smallest loss of all earlier rounds.
     """
     diverged = sum(isinstance(error, Diverged) for error in refused.values())
     arrived = [answer for answer in answers.values() if answer.message is not None]
@@ -260,12 +260,12 @@ def _served(
 ) -> tuple[Made | None, dict[int, Exception]]:
     """The server's new outbox and state, and errors of the clients that were left out.
 
-    `serve` is the method's function `aggregate` or `joining.welcome`. If the result is far too
-    large, the server calls `serve` again without some of the uploads. If clients are in other
-    processes, the server also calls `serve` again after any other error of `serve`. If clients are
-    in this process, such an error is raised. The server first leaves out the upload that changed
-    most, then the 2 uploads that changed most, then 4, 8 and so on, up to half of the uploads. If
-    all attempts fail, there is no result, and the server keeps the old model.
+    `serve` is the method's function `aggregate` or `joining.welcome`. If the outbox or state from
+    `serve` is far too large, the server calls `serve` again without some of the uploads. If clients
+    are in other processes, the server also calls `serve` again after any other error of `serve`. If
+    clients are in this process, such an error is raised. The server first leaves out the upload
+    that changed most, then the 2 uploads that changed most, then 4, 8 and so on, up to half of the
+    uploads. If all attempts fail, there is no result, and the server keeps the old model.
     """
 
     def attempt(some: Inbox) -> Made:
@@ -300,9 +300,9 @@ def _because(event: str, cause: Exception) -> Exception:
 def _mean_loss(losses: Sequence[Sequence[float]]) -> float:
     """The mean of the clients' mean losses.
 
-    Let m be the upper median of the absolute values of these client means. A client's mean is left
-    out if it is not finite, or if its absolute value exceeds both 300 and 300 m. So one client
-    among three cannot determine the loss in the history.
+    A client's mean loss is left out if it is not finite, or if its absolute value exceeds
+    ``300 max(m, 1)``. Here m is the upper median of the absolute values of the clients' mean
+    losses. So one client among three cannot determine the loss in the history.
     """
     means = [sum(value / len(each) for value in each) for each in losses if each]
     finite = [mean for mean in means if math.isfinite(mean)]
@@ -329,17 +329,17 @@ def _of_nobody(method: Method, nobody: Inbox, state: State, plan: Plan) -> Made 
 def check_goes_on(
     history: Sequence[Round], most: int | None, cause: BaseException | None = None
 ) -> None:
-    """Raise an error if the last `most` rounds used no upload, since runs must not fail silently.
+    """Raise an error if none of the latest rounds used an upload; a run must not fail silently.
 
     Args:
         history: all rounds, including the last one.
-        most: number of rounds; None for no limit.
+        most: number of latest rounds to check; None for no limit.
         cause: the error of the server's function, if this error is the reason that no upload was
             used.
 
     Raises:
-        RuntimeError: if these rounds used no upload. The error states for each client why the last
-            upload was refused.
+        RuntimeError: if none of the checked rounds used an upload. The error states for each client
+            why the last upload was refused.
 
     Example:
         >>> check_goes_on([Round(4, [0, 1], {0: "late", 1: "late"})], 1)
@@ -353,7 +353,7 @@ def check_goes_on(
 
 
 def check_exchanges(history: Sequence[Round], most: int | None, exchange: int) -> None:
-    """Raise an error if `most` exchanges in a row, the latest included, had an empty round.
+    """Raise an error if each of the latest exchanges had an empty round; `most` is their number.
 
     A round is empty if it used no upload. An exchange with an empty round has no result, even if
     its other rounds used uploads.
@@ -392,8 +392,8 @@ def _merged(old: Mapping[int, Message], new: Mapping[int, Message]) -> Mapping[i
 def _warn_of_absent(inbox: Inbox, outbox: Mapping[int, Message], result: Result) -> None:
     """Warn once if all participants get one model, but absent clients keep an older model.
 
-    A model counts as one model only if all participants get the same tensor objects. The server of
-    a personal method creates a model for each participant, so there is no warning even if these
+    The warning is given only if all participants get the same tensor objects. The server of a
+    personal method creates a model for each participant, so there is no warning even if these
     models have equal values.
     """
     everybody = inbox.num_clients

@@ -76,12 +76,12 @@ def run(
             takes part.
         dropouts: simulated faults, in which a participant drops out after it has received its
             message. Give the probability of a fault, or a function ``(round, client) -> bool``.
-        clients_at_once: number of clients that train as one batch, or ``"all"``. If it is 1,
-            clients train one at a time. In a batch, all clients are padded to the size of the
-            largest client and share random numbers. By default `fgl.federation.choose` computes
-            this number from the sizes of the graphs and the model, so every computer uses the same
-            number. If clients cannot train as a batch, a warning is given and clients train one at
-            a time, see `Round.one_by_one`.
+        clients_at_once: number of clients that train as one batch, or ``"all"``. With 1, clients
+            train one at a time. In a batch, all clients are padded to the size of the largest
+            client and share random numbers. By default `fgl.federation.choose` computes this number
+            from the sizes of the graphs and the model, so every computer uses the same number. If
+            clients cannot train as a batch, a warning is given and clients train one at a time, see
+            `Round.one_by_one`.
         evaluate: ``(outbox, client_states) -> metrics``, called after every round; by default the
             task's function.
         score: ``(params, graph) -> metrics``, called for each client with the model that the client
@@ -90,10 +90,9 @@ def run(
         watch: ``(server_state) -> metrics``, called after each round. The returned metrics are
             added to the round's metrics.
         callbacks: functions ``(round, result)``, called after each round. If a callback returns
-            True, the run ends. A run that a callback ended cannot be resumed from its checkpoint
-            folder, which then contains ``stopped``. A callback may have two methods:
-            ``begin(result)`` is called before the first round, and ``end(result)`` after the last
-            round.
+            True, the run ends. The checkpoint folder then contains a file ``stopped``, which
+            prevents a resume. A callback may have two methods: ``begin(result)`` is called before
+            the first round, and ``end(result)`` after the last round.
         checkpoint: folder in which every round is saved; only one run at a time can use a folder.
             If the folder contains a checkpoint, the run resumes from this checkpoint.
         config: JSON values. When a run resumes, these values must equal the checkpoint's values.
@@ -102,20 +101,20 @@ def run(
             uploads, the names of the method's functions, and the arguments of the method's
             builders. Use `config` for settings inside your own functions, such as a loss's weight.
         start: the result of an earlier run. The new run starts from the outbox and states of this
-            result. Rounds are numbered from 0, and the clients' privacy costs are added to the
-            earlier costs, see `fgl.transforms.privacy_spent`. By default a run starts from the
+            result. Rounds are numbered from 0 again. The privacy costs of the new run are added to
+            the earlier costs, see `fgl.transforms.privacy_spent`. By default a run starts from the
             initial model.
         strict: whether to raise at the first refused upload, for development.
         limits: bounds on uploads, and on rounds without uploads; see `fgl.federation.Limits`.
         go_back: number of rounds by which the server goes back after it sent a bad model. A model
             is bad if most clients of a round diverged when they trained this model. By default the
-            server never goes back. The server keeps this number of older outboxes and states, also
-            in checkpoints. The clients' own states do not change.
+            server never goes back. The server and the checkpoints keep the outboxes and states of
+            the last `go_back` rounds. The clients' own states do not change.
         each: whether a round also records the metrics of every client, and the worst client's value
             of each metric. For example, ``test_accuracy/3`` is the accuracy of client 3, and
-            ``worst_test_accuracy`` is the lowest accuracy of all clients. These metrics come from
-            the task's score and from `score`; see `fgl.experiment.spread`. If you give an
-            `evaluate` function, `each` does not change its metrics.
+            ``worst_test_accuracy`` is the lowest accuracy of all clients. `each` adds such values
+            for the metrics of the task and of `score`, but not for the metrics of a given
+            `evaluate`. See also `fgl.experiment.spread`.
 
     Returns:
         The `Result`.
@@ -129,20 +128,21 @@ def run(
         TypeError: if an argument has an invalid type, such as a model in place of the method, or if
             the features and the model have different floating types.
         RuntimeError: if three consecutive rounds used no upload (see `Limits.empty_rounds`), or if
-            no round of the run used an upload. For a method whose exchanges have several rounds,
-            the error is also raised if each of three consecutive exchanges had a round that used no
-            upload. The error gives each client's reason. These rounds are not saved.
+            no round of the run used an upload. If the method's exchanges have several rounds, the
+            error is also raised after three consecutive empty exchanges. An exchange is empty if
+            one of its rounds used no upload. The error gives each client's reason. These rounds are
+            not saved.
         OSError: if a round cannot be saved. As far as possible, the folder is checked before the
             first round.
 
     The server does not use an upload that is not finite, that is too far from the round's other
     uploads, or that `accept` refuses. ``Round.dropped`` records the reason, and a warning is given.
-    If clients are in this process, the run ends after a malformed upload, or if `aggregate` raises
-    an error itself. If clients are in other processes, the server ignores a malformed upload, and
-    after an error of `aggregate` it calls `aggregate` again without the uploads that changed most.
-    Wherever clients run, the server also calls `aggregate` again if the result is far too large. At
-    most half of the uploads are left out. If a round uses no upload, the server keeps the old
-    model.
+    If clients are in this process, a malformed upload or an error in `aggregate` ends the run. If
+    clients are in other processes, the server ignores a malformed upload. After an error in
+    `aggregate`, the server calls `aggregate` again without the uploads that have the largest
+    changes. Wherever clients run, the server also calls `aggregate` again if the result is far too
+    large. At most half of the uploads are left out. If a round uses no upload, the server keeps the
+    old model.
 
     Example:
         >>> graph = fgl.data.splits.split(fgl.data.load("synthetic"), "random")
@@ -262,8 +262,8 @@ def _executor(
 ) -> Executor:
     """The executor of a run that continues from a result, with the client states of the result.
 
-    If clients are in this process, the executor has the graphs that clients have in the first round
-    after this result.
+    If clients are in this process, the clients' graphs may change between rounds. The executor gets
+    the graphs of the next round.
     """
     how: dict[str, Any] = {"states": result.client_states, "config": config or {}}
     place = place.in_round(len(result.history)) if isinstance(place, Here) else place

@@ -73,7 +73,8 @@ class Graph(Facts):
         window_index: int64 ``[num_examples, steps]``. Row i has the times of `x` that the model
             reads in window i.
         horizon_index: int64 ``[num_examples, h]``. Row i has the times of `y` that the model
-            predicts in window i. They are later than all times in row i of `window_index`.
+            predicts in window i. The predicted times are later than all times in row i of
+            `window_index`.
 
     Raises:
         TypeError: if a field has a wrong type or a wrong dtype.
@@ -151,8 +152,8 @@ class Graph(Facts):
     def pool(self) -> SparseMatrix:
         """Matrix ``[num_graphs, num_nodes]``; ``pool @ h`` sums h over the nodes of each graph.
 
-        An entry is 1 if the column's node belongs to the row's graph, otherwise 0. The matrix also
-        works under `vmap`. Then padding nodes belong to no graph, and padding graphs are empty.
+        Entry ``[i, j]`` is 1 if node j belongs to graph i, otherwise 0. The matrix also works under
+        `vmap`. Then padding nodes belong to no graph, and padding graphs are empty.
         """
         with outside():
             nodes = torch.arange(self.num_nodes + 1, device=self.device)
@@ -318,8 +319,8 @@ class Graph(Facts):
             node_id: int64 ``[m]``, ids of the new nodes; if it is missing, the result has no
                 `node_id`.
             fields: values for the new edges (`edge_attr`, `edge_type` and `edge_time`) and for the
-                new nodes (`node_type`). The new values are required for each field that the graph
-                has, and not allowed for a field that it lacks.
+                new nodes (`node_type`). If the graph has a field, values for this field are
+                required. If the graph lacks a field, values for this field are not allowed.
 
         Raises:
             TypeError, ValueError: if `Graph` raises one of these errors, if the graph is a
@@ -389,9 +390,9 @@ class Graph(Facts):
 
         Args:
             device: the target device.
-            features: whether `x` is also moved. `fgl.sampler.NeighbourSampler` can read features
-                that were not moved, such as mapped features (`fgl.data.map_features`), in
-                minibatches.
+            features: whether `x` is also moved. If False, `x` stays on its device, and
+                `fgl.sampler.NeighbourSampler` moves only the features of each minibatch. Use False
+                for features that are mapped from a file (`fgl.data.map_features`).
 
         Raises:
             ValueError: if torch has no such device.
@@ -424,8 +425,8 @@ class Graph(Facts):
         Raises:
             TypeError: if the nodes or edges of each type are in separate dicts, as in `HeteroData`.
             ValueError: if a field has no equivalent in a `Graph` and is not ignored, or if `x` is
-                missing. A ValueError is also raised if `split` is None although masks hold several
-                splits, if both nodes and pairs have labels, or if `Graph` raises a ValueError.
+                missing. A ValueError is also raised if masks have several splits and `split` is
+                None, or if both nodes and pairs have labels. Errors of `Graph` are raised too.
 
         Example:
             >>> from types import SimpleNamespace
@@ -458,14 +459,14 @@ class Graph(Facts):
 
         Args:
             graph: a ``networkx.Graph``, ``DiGraph``, ``MultiGraph`` or ``MultiDiGraph``.
-            x: names of node attributes that hold numbers or rows of numbers. Without a name, `x` is
-                a column of ones.
+            x: names of node attributes that hold numbers or rows of numbers. If no names are given,
+                `x` is a column of ones.
             y: node attribute with labels (integers, or strings with `classes`) or floats.
             edge_weight, edge_attr, edge_time: numeric edge attributes.
             classes: all possible values of `y`. The first value becomes label 0, the second value
                 becomes label 1, and so on.
-            ignore: attributes that may be left unread in silence. A warning names all other
-                attributes that are not read.
+            ignore: attributes that may stay unread. A warning names every other attribute that is
+                not read.
 
         Raises:
             ValueError: if a node or an edge lacks an attribute, or if labels are strings but

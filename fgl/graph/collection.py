@@ -116,9 +116,13 @@ def _ranges(
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Concatenate ranges of integers.
 
-    Range i has ``count[i]`` integers and begins at ``first[parts[i]]``. Returns the range of each
-    integer, the integers, the shift of each range (its place in the result minus its first
-    integer), and the place in the result at which each range begins, followed by the total.
+    Range i has ``count[i]`` integers and begins at ``first[parts[i]]``.
+
+    Returns:
+        ``(owner, members, shift, begins)``. The tensor `members` contains the concatenated
+        integers, and ``owner[j]`` is the range of ``members[j]``. Range i begins at the position
+        ``begins[i]`` in `members`, and the last entry of `begins` is `total`. ``shift[i]`` is
+        ``begins[i]`` minus the first integer of range i.
     """
     begins = torch.cat([count.new_zeros(1), count.cumsum(0)])
     shift = begins[:-1] - first.index_select(0, parts)

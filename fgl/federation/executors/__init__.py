@@ -20,9 +20,9 @@ class Answer:
         num_examples: the client's number of training examples. If this number is 0, the round's
             mean loss does not include the client's losses.
         problem: the reason why there is no message.
-        paid: upper bound on the number of the client's answers in this round that had a privacy
-            cost. `paid` is above 1 if the request was repeated and the client may have given two or
-            more different answers to it.
+        paid: largest number of answers with a privacy cost that the client may have given in this
+            round. `paid` is above 1 if the request was repeated and the client may have given two
+            or more different answers to it.
 
     Example:
         >>> Answer(None, problem="timed out").message is None
@@ -67,7 +67,7 @@ class Executor(Protocol):
     def join(self) -> Iterable[tuple[int, Answer]]:
         """Request the joining message of every client.
 
-        Return the answers in any order.
+        Return a pair of client and answer for each client, in any order.
         """
 
     def train(
@@ -75,17 +75,17 @@ class Executor(Protocol):
     ) -> Iterable[tuple[int, Answer]]:
         """Train the clients in `who` in round `index`.
 
-        Return their answers in any order.
+        Return a pair of client and answer for each client in `who`, in any order.
         """
 
     def keep(self, index: int, accepted: Sequence[int]) -> None:
         """Keep the new states of the clients in `accepted`.
 
-        Discard all other new states.
+        Discard the new states of all other clients.
         """
 
     def score(self, index: int, outbox: Mapping[int, Message]) -> dict[int, dict[str, Value]]:
-        """Each client's score of the model that this client deploys.
+        """Return each client's metrics of the model that the client deploys.
 
         The result is empty if clients have no score function.
         """

@@ -150,7 +150,10 @@ class Here:
         return list(dict.fromkeys(graph.device for graph in self.graphs))
 
     def check(self, method: Method) -> None:
-        """Raise an error unless clients have equal numbers of features that the model accepts."""
+        """Raise an error if the clients' graphs do not have the features that the model needs.
+
+        All clients must have equal numbers of features, unless clients have their own modules.
+        """
         if not method.own.modules:
             _check_widths(self.graphs)
             _check_fields(self.graphs, method.model)

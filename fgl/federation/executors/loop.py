@@ -185,7 +185,7 @@ class Loop:
         return [trained]
 
     def _differentiate(self) -> Differentiate | None:
-        """The function that computes a step's gradients in `train`, by a trace where one exists.
+        """Build the function by which `train` computes gradients: from a trace, or by autograd.
 
         The result is None if the method trains on minibatches.
         """

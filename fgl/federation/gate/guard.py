@@ -53,12 +53,11 @@ def checked(method: Method) -> Method:
     - `joining.say` must return a message, and `joining.welcome` must return an outbox and a state.
 
     `unchanged` detects changes during local training. `check_own` detects that one client's
-    training has overwritten the tensors of a different client. Only changes that torch counts are
-    detected; changes through ``.data`` or NumPy are missed.
+    training has overwritten the tensors of a different client. `unchanged` and `check_own` compare
+    the version counters of tensors, so changes through ``.data`` or NumPy are missed.
 
     Raises:
-        ValueError: if a transform must be the outermost builder, but a later builder replaced a
-            function that the transform sealed.
+        ValueError: if a builder replaced a function that an inner transform had sealed.
 
     Example:
         >>> method = checked(fgl.fedavg(torch.nn.Linear(1, 1)))
@@ -177,7 +176,7 @@ def check_whole(
     ``method.own`` names modules but has no models, these modules may have any shape.
 
     Args:
-        method: the method with the model.
+        method: the method, which contains the model.
         params: the client's parameters.
         graph: the client's graph.
         name: name of the parameters in errors.
@@ -204,8 +203,8 @@ def check_whole(
 class unchanged:  # a class costs half of what `contextmanager` does
     """A context that raises an error if a message, state, context or graph is changed in place.
 
-    A change in place would change every object that shares the tensor. Only changes that
-    torch counts are detected; changes through ``.data`` or NumPy are missed.
+    A change in place would change every object that shares the tensor. `unchanged` compares the
+    version counters of tensors, so changes through ``.data`` or NumPy are missed.
 
     Raises:
         ChangedInPlace: if a tensor was changed, replaced, added or removed; the error names the
@@ -264,7 +263,7 @@ def _check_outbox(
 
 
 class Noted:
-    """The tensors of messages, states or contexts, and the number of changes of each tensor so far.
+    """The tensors of messages, states or contexts, each with its version counter.
 
     Args:
         messages: dicts with the tensors, and possibly other objects. A dict that occurs twice, such
@@ -331,7 +330,7 @@ def _counts(value: Any) -> bool:
 
 
 def check_own(client: int, messages: Any, seen: dict[int, tuple[int, Tensor, int]]) -> None:
-    """Raise an error if the client sends a tensor of an earlier client that has changed since.
+    """Raise an error if a client overwrote a tensor that an earlier client has sent.
 
     The tensors of a network's ``state_dict()`` are the network's own tensors, not copies. If all
     clients share one network and send its ``state_dict()``, the training of the next client

@@ -44,7 +44,7 @@ class Diverged(ValueError):
 
 
 class Change(NamedTuple):
-    """Two root mean squares: the size of an entry's change, and the size of the sent entry.
+    """The size of an entry's change, and the size of the entry that the server sent.
 
     Args:
         moved: root mean square of the difference from the entry that the server sent.
@@ -74,8 +74,8 @@ def changes(
         uploads: dict from client to message; a message is a dict of tensors.
         sent: the server's messages by client; a missing entry counts as 0.
         forms: dict from client to form. If two clients have the same form object, their uploads
-            must have equal names and shapes, and are measured together. By default each upload is
-            measured by itself.
+            must have equal names and shapes, and are measured together. By default the uploads are
+            measured one at a time.
 
     Returns:
         Two dicts. The first dict contains a `Change` for each client and key. The key
@@ -323,15 +323,15 @@ class Limits:
         note_bytes: largest size of the data that a remote client sends in addition to its message:
             numbers, losses, names, metrics. By default, 1 MiB plus 16 times the total length of the
             model's names.
-        metrics: largest number of metrics in the scores of remote clients. A score with more
-            metrics is ignored. If all scores of a round together have more names than this limit,
-            only the names that most clients use are kept.
+        metrics: largest number of metrics from remote clients. A client's score is ignored if it
+            has more metrics than this limit. If the scores of a round contain more different names
+            than this limit, the names that the fewest clients use are left out.
         metric_length: largest number of characters of a metric's name.
         empty_rounds: the run raises an error after this number of consecutive rounds in which no
             upload was accepted. The run also raises an error at the end if no upload was accepted
-            in any round. Some methods, such as a secure sum, have exchanges of several rounds. For
-            such a method, the run raises an error after `empty_rounds` consecutive exchanges that
-            had at least one round without an accepted upload. None for no limit.
+            in any round. If a method's exchanges have several rounds, as in a secure sum, the run
+            also raises an error after this number of consecutive empty exchanges. An exchange is
+            empty if at least one of its rounds had no accepted upload. None for no limit.
 
     Raises:
         TypeError, ValueError: if a number is not an integer or is out of range.
@@ -349,13 +349,13 @@ class Limits:
     empty_rounds: Count | None = 3
 
     def of_upload(self, method: Method) -> int:
-        """The largest size in bytes of an upload."""
+        """The largest allowed size of an upload, in bytes."""
         if self.upload_bytes is not None:
             return self.upload_bytes
         return TIMES * num_bytes(method.common()) + ROOM + (RAGGED if method.rules.ragged else 0)
 
     def of_note(self, method: Method) -> int:
-        """The largest size in bytes of the data sent with a message."""
+        """The largest allowed size of the data sent with a message, in bytes."""
         if self.note_bytes is not None:
             return self.note_bytes
         return NOTE + 16 * sum(map(len, method.common()))
@@ -450,12 +450,12 @@ def sift(
     """Divide a round's uploads into accepted messages and errors for refused messages.
 
     The entry ``"model"`` must have the form of the method's model. All other entries must have the
-    form that is most common among the uploads that pass `accept`. All later rounds require this
-    form if at least three clients have sent it. If the federation has fewer than three clients,
-    later rounds require the form if all clients have sent it.
+    form that is most common among the uploads that pass `accept`. All later rounds require the most
+    common form if at least three clients have sent this form. In a federation with fewer than three
+    clients, later rounds require the form after all clients have sent it.
 
     Args:
-        method: the method with the model and `accept`.
+        method: the method, which provides the model and the function `accept`.
         uploads: the uploads by client; an upload can be any object.
         sent: the server's message to each client of the federation.
         state: the server's state.
@@ -651,9 +651,9 @@ def _check_form(form: Form, usual: Form) -> None:
 
 
 def _flat(form: Form) -> dict[tuple[str, ...], str]:
-    """Dict from a path, such as ``("model", "w")``, to a form's text for the tensor at this path.
+    """Flatten an upload's form; each key of the result is a path such as ``("model", "w")``.
 
-    The result also has an entry for each inner dict.
+    The result has an entry for each tensor and for each inner dict.
     """
     dicts = {(key,): "a dict" for key, value in form.items() if isinstance(value, dict)}
     return dicts | dict(_entries(form))
@@ -681,11 +681,11 @@ def _too_far(change_of: Mapping[int, Mapping[str, Change]], most: float) -> dict
 
     The first bound is `most` times the median of the round's nonzero changes. The first bound
     applies only to a change that is larger than the sent entry, or larger than 1 if no entry was
-    sent. If the number of changes is even, the upper median is used. The lower median would let
-    half of the clients send almost unchanged models, after which the server would refuse the
-    uploads of all other clients. The second bound is `most` times the size of the sent entry. A
-    size below 1 is replaced by 1. The second bound also limits the growth of the server's own
-    message.
+    sent. If the number of changes is even, the median is the larger of the two middle changes. With
+    the smaller change as the median, half of the clients could make the median almost 0 by sending
+    almost unchanged models. The server would then refuse the uploads of all other clients. The
+    second bound is `most` times the size of the sent entry. A size below 1 is replaced by 1. The
+    second bound also limits the growth of the server's own message.
     """
     diverged: dict[int, Diverged] = {}
     by_key: dict[str, dict[int, Change]] = {}

@@ -33,7 +33,7 @@ def layer(
 ) -> Any:
     """A decorator for builders of methods.
 
-    Each method that the decorated builder returns records the builder and its arguments.
+    The decorated builder returns a method that records the builder and the builder's arguments.
 
     The arguments of the builder are stored as part of a run. A run cannot be resumed from a
     checkpoint if an argument differs from the stored argument. ``repr(method)`` shows the
@@ -44,8 +44,8 @@ def layer(
         sealed: fields of the method, such as ``"send"`` or ``"rules.silent"``, that no outer
             builder may change. The builder guarantees a property, such as privacy, only for its own
             functions. A run raises an error if a sealed field was replaced.
-        checks: functions ``(method, name) -> None``, such as `check_averages`. Each check raises an
-            error if the builder called ``name`` does not work with the method.
+        checks: functions ``(method, name) -> None``, such as `check_averages`. Each check gets the
+            builder's name, and raises an error if the builder does not work with the method.
 
     Returns:
         The decorated builder. The builder's input is the first argument that is a method or a task;
@@ -249,8 +249,9 @@ def _unsealed(layer: Layer) -> Layer:
 def check_seals(method: Method) -> None:
     """Raise an error if a builder replaced a function that an inner transform had sealed.
 
-    A transform seals the functions that no later builder may replace. If several transforms seal
-    the same function, it must still be the function of the outermost of these transforms.
+    A transform seals the functions that no later builder may replace. If several transforms sealed
+    the same function, the method must still have the function from the outermost of these
+    transforms.
 
     Raises:
         ValueError: if a sealed function was replaced; the error names the transform and all such

@@ -31,8 +31,8 @@ class Layer:
             out.
         call: the arguments given by the caller, as text for ``repr``.
         sealed: fields of the method that no outer builder may change.
-        left: fields of the method that the builder returned, such as its functions, as a dict from
-            name to value.
+        left: dict from the name of a field, such as ``"send"``, to the field's value in the method
+            that the builder returned.
         inner: layers of other builders that this builder called.
 
     Example:
@@ -267,8 +267,8 @@ def hides(function: Any) -> bool:
 def short_name(function: Any) -> str:
     """Return a function's name without its module.
 
-    The name would change with the module, which is ``__main__`` in a script that runs, and the
-    script's own name if the script is imported.
+    The module is left out, since its name can change: a script that is run is the module
+    ``__main__``, but an imported script is a module with the script's name.
 
     Example:
         >>> short_name(functools.partial(torch.nn.functional.dropout, p=0.1))

@@ -53,10 +53,10 @@ class Means(Mapping[str, Params]):
         equally: Collection[str] = (),
         reads: Collection[str] = (),
     ) -> Means:
-        """The `Means` of an inbox, with `model` as the mean of the models.
+        """The `Means` of an inbox; ``means["model"]`` is the given `model`.
 
-        The means of the entries in `equally` are unweighted. `Means.inbox` has only the entries in
-        `reads`.
+        For each key in `equally`, the mean over clients is unweighted. `Means.inbox` has only the
+        entries at the keys in `reads`.
 
         Raises:
             TypeError: if an entry of `equally` is not a dict of tensors.
@@ -114,8 +114,8 @@ class OfMeans:
     Args:
         serve: ``(means, state) -> outbox, state``, the server's part. `means` is a `Means`. If no
             client in a round has an example, `means` contains no ``"model"``.
-        equally: further keys of an upload, whose values are dicts of tensors. `serve` reads the
-            means of these tensors, in which all clients have equal weights.
+        equally: further keys of an upload; the value of each key is a dict of tensors. `serve`
+            reads the means of these tensors over the clients, computed with equal weights.
         reads: keys of an upload. `serve` reads each client's entries at these keys in
             ``means.inbox``. A secure sum does not reveal these entries, and a robust mean does not
             protect them.
@@ -158,9 +158,9 @@ class OfMeans:
         return self.serve_model(model, inbox, state)
 
     def serve_model(self, model: Params | None, inbox: Inbox, state: State) -> Made:
-        """Call the server with `model` as the mean of the models.
+        """Call `serve` with the means of an inbox; ``means["model"]`` is the given `model`.
 
-        `model` is None if there is no mean.
+        If `model` is None, the means contain no ``"model"``.
         """
         return self.serve(
             Means.over(inbox, model=model, equally=self.equally, reads=self.reads), state
@@ -186,12 +186,12 @@ def after(
             are the outbox and the state that `aggregate` returned. `state` is the state that
             `aggregate` received. `means` contains the means of `equally`. The outbox is empty in a
             round in which no client has an example.
-        equally: keys of an upload, whose values are dicts of tensors. `change` reads the means of
-            these tensors, in which all clients have equal weights.
+        equally: keys of an upload; the value of each key is a dict of tensors. `change` reads the
+            means of these tensors over the clients, computed with equal weights.
         reads: keys of an upload. `change` reads each client's entries at these keys in
             ``means.inbox``.
-        averages: whether the new server only sends the mean of the models to every client if
-            `aggregate` does so. This is the case if `change` returns the outbox unchanged.
+        averages: whether `change` returns the outbox unchanged. `OfMeans.averages` of the new
+            server is True if `averages` and ``aggregate.averages`` are both True.
 
     Raises:
         TypeError: if `change` does not accept four arguments, or if `equally` or `reads` is a
@@ -253,7 +253,7 @@ def _check_takes(name: str, function: Any, arguments: Collection[str]) -> None:
 
 @dataclass(frozen=True)
 class OfSums:
-    """A method's `aggregate` that reads one entry of the uploads, and only as a sum over clients.
+    """A method's `aggregate` that reads only the sum of one upload entry over the clients.
 
     The function `serve` receives only the sum and no individual upload. So such a method works with
     `fgl.transforms.secure_sum` without any change. Under a secure sum, clients send only this entry
@@ -563,8 +563,8 @@ def accept_equally(message: Message, client: int, state: State) -> None:
     """The server's `accept` for methods in which all clients have the same weight.
 
     With equal weights, ``"num_examples"`` is at most 1, and this function checks this bound.
-    `Rules.max_examples` is a different bound: a client's largest true number of examples, which
-    other entries of an upload may contain.
+    `Rules.max_examples` is a different bound, which limits a client's true number of examples. An
+    upload may contain the true number in an entry other than ``"num_examples"``.
 
     Example:
         >>> accept_equally({"num_examples": torch.tensor(2)}, 0, {})

@@ -104,7 +104,7 @@ def compact(message: Any) -> Any:
 
 
 def to(message: Any, device: torch.device) -> Any:
-    """Move a message, a state, or a dict of messages or states by client to a device.
+    """Move all tensors of a nested dict, such as a message or a state, to a device.
 
     Example:
         >>> to({"w": torch.zeros(1)}, torch.device("cpu"))
@@ -283,8 +283,8 @@ class Inbox(Mapping[int, Message]):
         sent: the messages that the server sent in this round, by client; None if they are unknown.
         round: number of the round, from 0; None if it is unknown.
         asked: the clients that received a request in this round, including clients whose answers
-            did not arrive. The default is the clients of `messages`. A remote client is listed once
-            for each of its answers that may have had a privacy cost.
+            did not arrive. The default is the clients of `messages`. A remote client is listed
+            several times if the client may have given several answers with a privacy cost.
 
     Example:
         >>> inbox = Inbox({4: {"n": torch.tensor(1)}, 2: {"n": torch.tensor(3)}}, num_clients=5)
@@ -324,7 +324,7 @@ class Inbox(Mapping[int, Message]):
         return len(self._messages)
 
     def with_messages(self, messages: Mapping[int, Message]) -> Inbox:
-        """The inbox of the same round with other messages."""
+        """A copy of the inbox in which `messages` replace the old messages."""
         return Inbox(messages, self.num_clients, self.sent, self.round, self.asked)
 
     def stack(self, key: str) -> Any:

@@ -58,8 +58,8 @@ class Training:
             zero if the loss does not depend on the tensor.
         settle: ``(new, old, context) -> params``, called after each optimiser step with the tensors
             after and before the step. Training continues from the returned tensors.
-        settle_moments: whether `settle` is also called with each of the optimiser's moments. Then
-            an entry that `settle` keeps fixed also has fixed moments.
+        settle_moments: whether `settle` is also called with each of the optimiser's moments. If
+            True, each parameter entry that `settle` keeps fixed also has fixed moments.
 
     Raises:
         ValueError: if `num_steps` or `epochs` is negative, if both `num_steps` and `batches` are
@@ -207,8 +207,8 @@ class Method:
         If the user replaced functions of the method by ``dataclasses.replace`` after the last
         builder, a layer ``"replace"`` is added at the end.
 
-        The layer ``"replace"`` lists the functions that may have unknown settings, such as values
-        in their closures: no builder recorded the settings of these functions.
+        The layer ``"replace"`` lists the replaced functions that may have settings, such as values
+        in a closure. These settings are unknown, since no builder recorded them.
         """
         left = self.layers[-1].left if self.layers else {}
         now = {**_functions(self), **_hooks(self.train)}
@@ -223,7 +223,7 @@ class Method:
 
     @property
     def unknown(self) -> list[str]:
-        """Names of the method's functions that may have settings which no builder recorded."""
+        """Names of the functions whose settings may be unknown, since no builder recorded them."""
         listed = [layer.settings["unknown"] for layer in self.made_of if layer.name == "replace"]
         return list(dict.fromkeys(name for names in listed for name in names))
 

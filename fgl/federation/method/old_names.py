@@ -56,7 +56,7 @@ def takes_old_names(cls: type[T]) -> type[T]:
 def _as_modules(own: Own, name: str, *args: Any) -> Any:
     """Apply an operation of collections, such as ``len``, to the names in ``method.own.modules``.
 
-    In earlier versions, `Method.own` was the collection of these names.
+    In earlier versions, `Method.own` itself was this collection of module names.
     """
     _warn("own", "modules")
     return getattr(list(own.modules), name)(*args)

@@ -268,12 +268,14 @@ class Rules:
     Args:
         exchange: number of consecutive rounds that have the same participants. If `exchange` is
             above 1 and no upload of a round is accepted, `aggregate` is called with an empty inbox
-            and may abandon the exchange. If this call raises an error, the run continues.
+            and may abandon the exchange. If `aggregate` raises an error for an empty inbox, the run
+            continues.
         participants: smallest allowed number of participants of a round. If a round has fewer
             participants, the run raises an error.
-        rounds: smallest allowed number of rounds of a run. A shorter run raises an error, unless it
-            has a checkpoint and so can be continued. For example, `fgl.methods.unlearned` needs one
-            round more than its argument `at`.
+        rounds: smallest allowed number of rounds of a run. A run without a checkpoint raises an
+            error if it has fewer rounds. A run with a checkpoint can be continued until it has
+            enough rounds. For example, `fgl.methods.unlearned` needs one round more than its
+            argument `at`.
         silent: if False, clients send their local losses and numbers of examples in addition to
             their messages, and the history records both. If True, clients send nothing except their
             messages.
@@ -282,12 +284,12 @@ class Rules:
             names, shapes and dtypes on which most clients agree.
         max_examples: largest ``"num_examples"`` that a client can have; an upload with a larger
             number is refused. Tasks set this bound; by default there is no bound.
-        max_change: a bound c on the changes of an entry. Sizes are root mean squares, and s is the
-            size of the entry that was sent. The server refuses an upload in two cases. First, the
-            change is larger than c times the round's median change, and also larger than s; s is 1
-            here if the server did not send the entry. Second, the change is larger than c times s,
-            and larger than c. The server's outbox and state may grow at most by the factor c.
-            ``math.inf`` means no bound.
+        max_change: a bound c on the change of an entry of an upload. Let d be the size of the
+            change, m the median of all nonzero d of a round, and s the size of the entry that the
+            server sent. Sizes are root mean squares. The server refuses an upload if
+            ``d > max(c m, s)`` or ``d > c max(s, 1)``. If the server did not send the entry, s is 1
+            in the first bound, and there is no second bound. The server's outbox and state may grow
+            at most by the factor c. ``math.inf`` means no bound.
         joining: messages of all clients before the first round; by default there are none.
 
     Raises:
@@ -334,14 +336,16 @@ class Privacy:
         costs: ``(message) -> numbers``, the privacy cost of a client's answer to a message. The
             result is a dict. ``"noise_multiplier"`` describes the noise that the client adds.
             ``"steps"`` and ``"sample_rate"`` are present only if they differ from 1. The result is
-            empty if the answer does not depend on the client's data. The default is the cost of an
-            answer without noise. A site with a budget refuses to send such an answer.
+            empty if the answer does not depend on the client's data. By default, every answer
+            counts as an answer without noise. A site with a privacy budget refuses to send an
+            answer without noise.
         onward: entries of a client's state that never return to earlier values. A remote client
             keeps the newest values, even if its server resumes from an earlier round.
         account: ``(inbox, state) -> state``, called after a round in which no upload was used. The
             inbox contains no messages, but its field `asked` is set. A method needs `account` if
             the server's results contain noise. With `account`, a checkpoint is written before each
-            round is scored. So a resumed run has the round's saved result, and adds no new noise.
+            round is scored. If scoring is interrupted, the resumed run reads the round's result
+            from the checkpoint, so noise is not added a second time.
 
     Example:
         >>> fgl.fedavg(torch.nn.Linear(1, 1)).privacy.costs({})
@@ -362,14 +366,14 @@ class Own:
         modules: names of modules of the model, such as an input layer or a head, that each client
             keeps for itself. The shapes of these modules may differ between clients, and a client
             may lack some of the modules. These modules are never sent: the server's first message
-            lacks them, and the server refuses an upload that contains them. So clients may have
-            different features and classes.
+            lacks them, and the server refuses an upload that contains them. If each client keeps
+            its own input layer and head, clients may have different features and classes.
         models: the clients' own models; each is built from the client's graph. See
             `fgl.methods.own_models`.
         personal: dict from names to initial tensors. Every client trains these tensors, such as
-            masks or mixing weights, in addition to the model. `receive` returns them among the
-            params, so the loss and `send` can read them. These tensors are absent from a message's
-            ``"model"`` and from the params of `deploy`.
+            masks or mixing weights, in addition to the model. `receive` returns the personal
+            tensors among the params, so the loss and `send` can read these tensors. These tensors
+            are absent from a message's ``"model"`` and from the params of `deploy`.
 
     Raises:
         TypeError: if `modules` is a string.

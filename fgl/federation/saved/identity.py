@@ -67,8 +67,9 @@ def identity(
 def _architecture(method: Method) -> Any:
     """The model's architecture, as recorded when FedAvg was built.
 
-    A module that counts its calls may have changed since the method was built. If clients have
-    their own parts of the model, only the modules that all clients share are included.
+    The recorded architecture is used, since attributes such as a counter of calls may change later.
+    If clients have their own parts of the model, only the modules that all clients share are
+    included.
     """
     if method.own.modules:
         common = method.common()
@@ -113,8 +114,8 @@ def _settings(method: Method) -> dict[str, Any]:
 def with_layers(method: Method, config: Mapping[str, Any] | None) -> dict[str, Any]:
     """The config of a run, with an entry ``"layers"`` for the arguments of the method's builders.
 
-    The last entry lists the names of functions that no `layer` recorded, since the settings of such
-    functions are unknown.
+    If functions of the method were replaced without a builder, the last entry, ``"replace"``, lists
+    the functions whose settings are unknown.
 
     Example:
         >>> method = fgl.transforms.clipped(fgl.fedavg(torch.nn.Linear(1, 1)), length=0.5)
@@ -147,13 +148,14 @@ def fingerprint(graphs: Sequence[Graph]) -> str:
 
 
 def scoring(evaluate: Any, known: Sequence[Graph]) -> list[str]:
-    """The name of a score function, and a digest of the data that the function scores.
+    """The name of an `evaluate` function, and a digest of the graphs that the function uses.
 
     Args:
-        evaluate: the function. The digest covers the graphs, and the held-out pairs of nodes that
-            are stored with a graph, in the closures of this function and of all functions that it
-            calls.
-        known: graphs that the digest leaves out, since the run compares them anyway.
+        evaluate: the function. The digest covers all graphs in the closures of this function and of
+            the functions that it calls. If held-out pairs of nodes are stored together with a
+            graph, the digest also covers these pairs.
+        known: graphs that the digest leaves out, since a resumed run compares these graphs
+            separately.
 
     Example:
         >>> scoring(lambda outbox, states: {}, [])[0]

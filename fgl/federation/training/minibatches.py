@@ -57,7 +57,7 @@ class Steps(Sequence[Step]):
 
 
 def local_steps(how: Training, graph: Graph, context: Any) -> Sequence[Step]:
-    """The graph and context of each step: a minibatch of `how.batches`, or else the whole graph.
+    """A pair (graph, context) for each step; the graph is a minibatch or the client's whole graph.
 
     Example:
         >>> graph = fgl.Graph(torch.ones(5, 1), torch.zeros(2, 0, dtype=torch.int64))
@@ -177,8 +177,8 @@ def graph_minibatches(
     The last minibatch is kept, even if it is small. If one minibatch contains all graphs, the
     minibatch is the collection itself, and its cached adjacency is used. Graphs outside the
     training mask are in no minibatch, so these graphs do not affect batch norm. With
-    ``Training(num_steps=...)``, such graphs affect batch norm, since each step uses the whole
-    collection.
+    ``Training(num_steps=...)``, each step uses the whole collection, so graphs outside the training
+    mask affect batch norm.
 
     Args:
         graph: a collection.

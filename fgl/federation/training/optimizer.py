@@ -27,13 +27,14 @@ class Layout:
 
     A matrix that is multiplied by sparse features is stored by columns.
 
-    The product with sparse features reads the matrix by columns. A matrix stored by rows would be
-    copied in every step of training.
+    A product with sparse features reads the other matrix by columns. If this matrix were stored by
+    rows, every step of training would copy the matrix.
 
     Args:
         params: dict from name to tensor.
-        graph: the client's graph. If its features are sparse, each matrix with ``num_features``
-            columns is taken to be multiplied by these features. Default none.
+        graph: the client's graph. If the graph's features are sparse, each matrix with
+            ``num_features`` columns is stored by columns, since such a matrix usually multiplies
+            the features. Default none.
     """
 
     def __init__(self, params: Mapping[str, Tensor], graph: Graph | None = None) -> None:

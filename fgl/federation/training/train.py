@@ -56,8 +56,9 @@ def train(
             loss.
         optimizer: the optimiser's state from an earlier call, `Trained.optimizer`; by default a new
             state.
-        differentiate: ``(layout, params, leaves, graph, context) -> loss``. This function replaces
-            autograd and sets the gradients of the trained leaves. Default none.
+        differentiate: ``(layout, params, leaves, graph, context) -> loss``. The function computes
+            the loss and sets the gradients of the leaves (the trained tensors). By default,
+            autograd computes the gradients.
 
     Returns:
         The trained parameters, the loss before each step, and the optimiser's state: a dict with
@@ -117,7 +118,7 @@ def minimise(
         loss: ``(params, *batch) -> scalar``.
         params: the initial parameters, a dict from name to tensor; not changed.
         batches: one tuple per step, with the arguments that the loss gets in addition to `params`.
-            A tuple is read just before its step.
+            Each tuple is taken from `batches` just before the step that uses it.
         optimizer: function that returns a `torch.optim` optimiser for a list of tensors.
         state: the optimiser's state from an earlier call; by default a new state.
         names: names of the trained tensors; by default all floating-point tensors.
@@ -205,9 +206,8 @@ def check_has_gradient(value: Tensor) -> None:
 def check_reached(leaves: Mapping[str, Tensor], loss: Tensor) -> None:
     """Raise a ValueError if no parameter has a gradient after the backward pass.
 
-    No error is raised if the loss is itself a leaf, such as
-    ``torch.zeros((), requires_grad=True)``. Methods return a leaf as the loss if there is nothing
-    to train.
+    A loss that is itself a leaf, such as ``torch.zeros((), requires_grad=True)``, raises no error.
+    A method returns a leaf as its loss if there is nothing to train.
     """
     if leaves and loss.grad_fn is not None and all(leaf.grad is None for leaf in leaves.values()):
         raise ValueError(
@@ -220,8 +220,9 @@ def trainable(method: Method, graph: Graph | None = None) -> set[str]:
 
     Args:
         method: the method with the model and the personal tensors.
-        graph: a client's graph, if clients have different models. The names are then of this
-            client's model. By default they are of `method.model`.
+        graph: a client's graph, if clients have different models. With `graph`, the result names
+            the tensors of this client's model. By default, the result names the tensors of
+            `method.model`.
 
     Example:
         >>> sorted(trainable(fgl.fedavg(torch.nn.Linear(1, 1))))

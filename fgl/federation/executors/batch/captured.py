@@ -13,9 +13,9 @@ Call = Callable[..., Sequence[Tensor | None]]
 def captured(call: Call, inputs: Sequence[Tensor]) -> Call:
     """Capture `call` as a CUDA graph and return a function that replays the graph.
 
-    The function returns the same results as `call`. The graph reads copies of its inputs. Results
-    are new tensors. If `call` changes an input in place, the returned function changes this input
-    in place too.
+    The returned function gives the same results as `call`, as new tensors. The CUDA graph reads
+    copies of the inputs. If `call` changes an input in place, the returned function changes this
+    input in place too.
 
     Args:
         call: operations without gradients. The shapes, strides and dtypes of the inputs alone must

@@ -54,22 +54,23 @@ def choose(method: Method, clients: Sequence[Graph], *, cache: int | None = None
     The memory of one client's step is estimated as the size of ``4 P + D`` numbers. P is the number
     of trained parameters. D is the sum of three counts: the client's feature values, the client's
     edges, and four times the values in the outputs of all layers. For a time series, the outputs at
-    every time point of every window in a step are counted. The client with the largest D determines
-    the estimate.
+    every time point of every window in a step are counted. The memory is estimated for the client
+    with the largest D.
 
     The number of batches is the memory that all clients' steps use, divided by the cache size and
     rounded. So a batch may exceed the cache size by up to half.
 
-    Two rules determine whether clients train one at a time. By the first rule, they do so if
-    ``D^2 / mean D`` numbers need more than a twelfth of the cache. Here D belongs to the client
-    with the largest D, and ``mean D`` is the mean over all clients. A single client with such large
-    data keeps all cores busy. The factor ``D / mean D`` accounts for padding, since a batch pads
-    all clients to the size of the largest client. By the second rule, clients train one at a time
-    if the tensors of one step of three clients do not fit in the cache. Clients with many graphs
-    have a different rule: they train one at a time if the largest D numbers need more than three
-    fifths of the cache. Otherwise at least ten clients share a batch. For many graphs, products
-    with dense weights take most of the time. Such products depend less on the cache than sparse
-    products do.
+    Two rules determine whether clients train one at a time. By the first rule, clients train one at
+    a time if ``D^2 / mean D`` numbers need more than a twelfth of the cache. Here D is the largest
+    D of all clients, and ``mean D`` is the mean of D over all clients. A client whose data need
+    more than a twelfth of the cache keeps all cores busy without a batch. The factor ``D / mean D``
+    accounts for padding, since a batch pads all clients to the size of the largest client. By the
+    second rule, clients train one at a time if the tensors of one step of three clients do not fit
+    in the cache. If each client has a collection of graphs, only one rule applies: clients train
+    one at a time if the D numbers of the client with the largest D need more than three fifths of
+    the cache. Otherwise at least ten clients share a batch. For collections of graphs, products
+    with dense weights take most of the time. The speed of dense products depends less on the cache
+    than the speed of sparse products.
 
     Clients that have their own models are batched by kind of model. For each kind of model that
     several clients have, this function chooses how many of these clients train at once. The result
@@ -85,7 +86,7 @@ def choose(method: Method, clients: Sequence[Graph], *, cache: int | None = None
         cache: size of the cache in bytes; by default 64 MiB on a CPU, 4 GiB on a GPU.
 
     Returns:
-        The `Choice`. If `clients_at_once` of this choice is 1, clients train one at a time.
+        The `Choice`. If clients should train one at a time, `clients_at_once` of the choice is 1.
 
     Raises:
         ValueError: if `cache` is not above 0.

@@ -35,8 +35,9 @@ class Stacked:
 
     Args:
         of: a function that returns the current client's value; call it inside `vmap`.
-        tensors: the tensors in the values.
-        fixed: the parts of the values that are not tensors.
+        tensors: the dense tensors from which `of` builds a client's value: stacks, or tensors that
+            all clients share.
+        fixed: all other parts of these values, such as the keys of a dict.
     """
 
     of: Part
@@ -48,7 +49,7 @@ class Stacked:
 
 
 def taken_apart(value: Any) -> tuple[list[Tensor], list[Any]]:
-    """The tensors in a value, the value's structure, and the value's other objects.
+    """Split a nested value into its dense tensors, and a list of its types, keys and other objects.
 
     Example:
         >>> taken_apart({"a": torch.tensor(1.0), "b": 2})
@@ -214,9 +215,9 @@ class Cohort:
         }
 
     def known(self) -> list[Tensor]:
-        """All stacked tensors that are still in memory and that losses may use.
+        """The cohort's stacked tensors that are still in memory.
 
-        These tensors become arguments of `vmap`.
+        These tensors become arguments of `vmap`, since a client's loss may read them.
         """
         return [stack for ref in self._lifted if (stack := ref()) is not None]
 
@@ -277,7 +278,7 @@ class Cohort:
     def _check_equal(
         self, name: str, forms: Sequence[Any], error: type[Exception] = ValueError
     ) -> None:
-        """Raise an error unless a value of each client has the form of the first client's."""
+        """Raise an error unless the clients' values of a field have equal forms."""
         for client, form in zip(self.clients, forms, strict=True):
             if form != forms[0]:
                 raise error(
@@ -383,7 +384,8 @@ class _Member(Graph):
 def batch_norms(model: nn.Module) -> list[nn.Module]:
     """Layers that mix examples; padding would change the results of these layers.
 
-    A batch of unequal clients must have no such layers.
+    If the model has a layer that mixes examples, clients with different numbers of nodes cannot
+    train as one batch.
 
     Example:
         >>> len(batch_norms(torch.nn.Sequential(torch.nn.Linear(1, 1), torch.nn.BatchNorm1d(1))))

@@ -52,8 +52,8 @@ class Holdings:
         roots: the objects from which the search starts, which are a loss and its model.
 
     Attributes:
-        refused: the reason why a step of this loss cannot be repeated without Python, or an empty
-            string.
+        refused: the reason why a step of this loss cannot be replaced by its recorded tensor
+            operations, or an empty string.
 
     Example:
         >>> count = {"calls": 0}

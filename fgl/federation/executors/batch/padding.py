@@ -23,20 +23,22 @@ GROUP = "edges of clients"  # and their numbers: a group whose clients were all 
 def check_padding(
     view: View, params: Sequence[Params], left: Sequence[int], checked: set[str]
 ) -> None:
-    """Check for each kind of padding that padding does not change the most padded client's loss.
+    """Check that no kind of padding changes the loss of the client with the most such padding.
 
     A client's loss in the batch is compared with its loss outside the batch, in evaluation mode. If
     the model has a module that comes neither from torch nor from fgl, the losses are also compared
-    in training mode without dropout. If the model reads `edge_index`, the losses of all clients are
-    compared, and gradients must be finite.
+    in training mode without dropout. Two checks are stricter if the model reads `edge_index`: the
+    losses of all clients are compared, and a gradient that is finite outside the batch must be
+    finite in the batch.
 
     Args:
         view: the current step.
         params: each client's initial parameters.
         left: the clients that take this step.
-        checked: the kinds of padding that earlier calls checked, such as ``"nodes"`` for padded
-            nodes, or ``"context/"`` and the path of a `Ragged` in a client's context. This call
-            adds the kinds that it checks to the set.
+        checked: the kinds of padding that earlier calls checked. Examples are ``"nodes"`` for
+            padded nodes, and ``"context/pairs"`` for a `Ragged` at the path ``pairs`` in the
+            context. After the call, `checked` also contains the kinds of padding that this call has
+            checked.
 
     Raises:
         ValueError: if padding changes the loss of a client, and the loss uses no random numbers.
@@ -61,9 +63,9 @@ def check_padding(
 
 
 def _padded(cohort: Cohort, contexts: Sequence[Any], left: Sequence[int]) -> dict[str, int]:
-    """The kinds of padding that a batch contains.
+    """For each kind of padding in a batch: the client with the most padding of this kind.
 
-    Each kind is mapped to a client: the client in `left` that has the most padding of this kind.
+    Only the clients in `left`, which take the current step, are considered.
     """
     sizes = {"nodes": [graph.num_nodes for graph in cohort.graphs]}
     if cohort.graphs[0].edge_label_index is not None or cohort.graphs[0].has("window_index"):
@@ -89,13 +91,13 @@ def _compare(view: View, start: Params, clients: Sequence[int]) -> None:
 def _compare_in(training: bool, view: View, start: Params, clients: Sequence[int]) -> None:
     """Compare losses at perturbed parameters, or at the given parameters if losses are not finite.
 
-    The reason is that zero biases can give outputs of 0 at padded nodes. An error would then stay
-    hidden.
+    The parameters are perturbed, since zero biases can give outputs of 0 at padded nodes. If these
+    outputs are 0, the comparison misses a loss that adds up the outputs of padded nodes.
     """
     names = trainable(view.method)
 
     def both(at: Params) -> tuple[Params, Tensor, Tensor]:
-        """The parameters, the loss of each client by itself, and its loss in the padded batch."""
+        """The parameters, the clients' losses outside the batch, and their losses in the batch."""
         ones = [_alone(view, at, client) for client in clients]
         set_seed(0)
         losses = _whole(view).losses(_stacks(view, at))
@@ -128,8 +130,8 @@ def _compare_in(training: bool, view: View, start: Params, clients: Sequence[int
 def _check_gradients(view: View, start: Params, clients: Sequence[int]) -> None:
     """Raise an error if a client's gradient is finite outside the batch but not in the batch.
 
-    A mean over a padded graph may be a division by 0. Even if the loss ignores such a mean, the
-    gradient contains 0 times NaN, which is NaN.
+    A mean over padding only is 0 / 0, which is NaN. Even if the loss leaves this mean out, the
+    backward pass multiplies a gradient of 0 by NaN, and the client's gradient becomes NaN.
     """
     names = trainable(view.method)
     with _aside(view):
@@ -180,7 +182,7 @@ def _alone(view: View, at: Params, client: int, seed: int = 0) -> Tensor:
 
 
 def _whole(view: View) -> View:
-    """A copy of a step's view that uses all training examples of the clients."""
+    """Copy a step's view; the copy uses all training examples of the clients."""
     return View(view.method, view.layout).at(view.cohort, view.contexts, None)
 
 

@@ -1,9 +1,9 @@
 """Touched rows: rows of a parameter that clients' data use; a step may train only these rows.
 
-The parameter of a first layer on sparse features has a row for each feature. A small client has few
-of the features. The recorded operations of a step show whether the parameter is used only in
-products with sparse features. In that case the rows of absent features do not influence the
-client's loss, and the gradient of these rows is 0.
+The parameter of a first layer on sparse features has a row for each feature. The data of a small
+client contain only a few of these features. The recorded operations of a step show whether the
+parameter is used only in products with sparse features. In that case the rows of absent features do
+not influence the client's loss, and the gradient of these rows is 0.
 """
 
 from collections.abc import Sequence
@@ -54,7 +54,7 @@ class Rows(NamedTuple):
 
 
 def stands_still(how: Training, optimizer: optim.Optimizer) -> bool:
-    """Whether local training leaves a row unchanged if the row's gradient is always 0.
+    """Whether training leaves a parameter's row unchanged if the row's gradient is 0 in every step.
 
     The optimiser must be new, and must update each entry from this entry's value and gradient
     alone.
@@ -80,12 +80,12 @@ def compacted(
         recorder: the recording of the step.
         step: operations and their outputs.
         stack: an input of the step.
-        place: position of the stack's gradient in the outputs.
+        place: ``outputs[place]`` is the loss's gradient with respect to `stack`.
 
     Returns:
-        The rewritten step and the touched rows. The result is None if the stack is used outside of
-        products with constant indices, if the stack's gradient is used, or if most rows are
-        touched.
+        The rewritten step and the touched rows. The result is None in three cases: an operation
+        that is not a sparse product with constant indices reads the stack, an operation reads the
+        stack's gradient, or most rows are touched.
     """
     calls, outputs = step
     gradient = outputs[place]
@@ -119,9 +119,10 @@ class _Uses(NamedTuple):
 def _renumbered(
     recorder: Recorder, calls: Sequence[Call], uses: tuple[_Uses, _Uses], rows: Rows, stack: str
 ) -> tuple[list[Call], dict[str, str]]:
-    """Rewrite operations for touched rows and without views; also return the gradient's sources.
+    """Rewrite operations so that they compute with touched rows only, and remove views.
 
-    The second result maps each removed view of the gradient to the tensor behind this view.
+    The second result is a dict with an entry for each removed view of the gradient: the view's
+    name, and the name of the tensor that is viewed.
 
     Args:
         recorder, calls: the recording and its operations.
@@ -154,7 +155,10 @@ def _renumbered(
 
 
 def _products(recorder: Recorder, calls: Sequence[Call], stack: Tensor) -> _Uses | None:
-    """Views of a stack and products with it; None without products, or if it is used elsewhere."""
+    """Views of a stack, and sparse products with the stack.
+
+    The result is None if there are no products, or if other operations read the stack.
+    """
     uses = _Uses({recorder.name(stack)}, set(), set(), set())
     for number, call in enumerate(calls):
         count = sum(name in uses.names for name in call.reads)
@@ -173,7 +177,10 @@ def _products(recorder: Recorder, calls: Sequence[Call], stack: Tensor) -> _Uses
 
 
 def _sums(recorder: Recorder, calls: Sequence[Call], gradient: Tensor) -> _Uses | None:
-    """Operations that add products to form a gradient; None if a product is used elsewhere."""
+    """Operations that sum sparse products to the gradient of a stack.
+
+    The result is None if there are no products, or if other operations read a product or a sum.
+    """
     uses = _Uses({recorder.name(gradient)}, set(), set(), set())
     for number, call in reversed([*enumerate(calls)]):
         if uses.names.isdisjoint(call.results):

@@ -109,12 +109,13 @@ class SunkReading(Reading):
 
 
 class Filtered(TorchFunctionMode):
-    """A torch function mode with fixed shapes, so that PyG's operations on edges work under `vmap`.
+    """A `TorchFunctionMode` that keeps shapes fixed in PyG's edge operations, as `vmap` requires.
 
     Edges that a mask excludes are moved to the sink. The maximum of an index tensor depends on the
-    data, so this mode returns the largest possible index: the index of the sink or of its graph. If
-    a layer creates a tensor, each client gets its own copy. Whole rows are read and added, which is
-    faster than reading and adding single entries.
+    data. So the mode returns the largest possible index instead: the index of the sink (an extra
+    node), or the index of the graph that contains the sink. If a layer creates a tensor, each
+    client gets its own copy. Whole rows are read and added, which is faster than reading and adding
+    single entries.
     """
 
     def __init__(self, reading: SunkReading) -> None:

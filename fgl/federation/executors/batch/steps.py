@@ -1,4 +1,4 @@
-"""Local steps of a cohort: each step's graphs, contexts and masks, and their use by `vmap`."""
+"""Local steps of a cohort: a step's graphs, contexts and masks, and `vmap` over the clients."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ class View:
         return list(self._parts)
 
     def context_tensors(self, keys: Sequence[str]) -> tuple[list[Tensor], list[Any]]:
-        """Return the tensors in the contexts' entries `keys`, and the entries' other values."""
+        """Split the contexts' entries at `keys` into two lists: tensors, and all other values."""
         first = self.contexts[0]
         if all(context is first for context in self.contexts):
             return taken_apart(first)
@@ -170,7 +170,7 @@ class View:
 class Alone(View):
     """A client's local step, without `vmap`.
 
-    The field `cohort` holds the client's graph in place of a cohort.
+    The field `cohort` is the client's graph, not a `Cohort`.
     """
 
     @classmethod

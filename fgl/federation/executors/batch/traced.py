@@ -53,9 +53,10 @@ class Tracer:
 
     A cohort first takes `AFTER` ordinary steps; then one step is recorded. Later steps repeat the
     recorded operations. When the recorded step is used for the 1st, 2nd, 4th, 8th time and so on,
-    an ordinary step is also taken, from the same random state. The two steps must have
-    bit-identical losses, gradients, buffers and random states. A difference or an error ends all
-    tracing of the run. The reason is stored in `why`.
+    an ordinary step is also taken, from the same random state. The recorded step and the ordinary
+    step must have bit-identical losses, gradients, buffers and random states. If these results
+    differ, or if a traced step raises an error, the run uses no more traced steps. The reason is
+    stored in `why`.
 
     Example:
         >>> tracer = Tracer()
@@ -90,7 +91,8 @@ class Tracer:
     def compact(self, cohort: Cohort) -> CompactTrace | None:
         """A cohort's newest `CompactTrace`, or None.
 
-        The result is None until the trace of the whole stacks was compared with an ordinary step.
+        The result is None before the cohort's newest trace, which trains all rows, was compared
+        with an ordinary step.
         """
         traces = self._traces.get(cohort, ())
         return traces[-1].compact if traces and traces[-1].uses and not self.why else None
@@ -180,8 +182,9 @@ class Trace:
         keys: keys of the context entries that the loss reads, if clients have different contexts.
         form: the conditions under which the operations are valid.
         holdings: the Python objects that must not have changed.
-        pinned: the inputs to which the loss also has a direct reference, each with its position.
-            These inputs must stay the same objects.
+        pinned: inputs that the loss can also read without its arguments, for example from a
+            closure. Each entry of `pinned` is a pair: the input's position, and the input. These
+            inputs must stay the same objects.
     """
 
     call: Call
@@ -235,7 +238,7 @@ class Trace:
     def learn_aliases(self, inputs: Sequence[Tensor], leaves: Mapping[str, Tensor]) -> None:
         """Find each gradient that shares memory with an input or with an earlier gradient.
 
-        `run` copies such gradients.
+        `run` copies each gradient that shares memory.
         """
         places = {each.untyped_storage().data_ptr() for each in inputs}
         for number, leaf in enumerate(leaves.values()):
@@ -255,7 +258,7 @@ class CompactTrace(Trace):
     ordinary steps must have bit-identical results.
 
     Args:
-        trace: the trace of whole stacks.
+        trace: the trace that trains all rows of these stacks.
         call: the operations, which compute with the touched rows only.
         form: the conditions under which `call` is valid.
         rows: dict from a stack's name to the stack's touched rows.
@@ -300,7 +303,7 @@ class Form:
     settings: Any
 
     def fits(self, other: Form) -> bool:
-        """Whether operations that were recorded under these conditions are valid under `other`."""
+        """Whether operations recorded with this form are valid for a step with the form `other`."""
         if len(self.fixed) != len(other.fixed):
             return False
         same = all(map(_same_object, self.fixed, other.fixed))

@@ -70,13 +70,14 @@ def train_cohort(
         contexts: the contexts from `method.receive`, one per client. A tensor object that all
             contexts share is not stacked.
         seeds: one seed per client, for this client's minibatches. The first seed determines
-            dropout, augmentation and all other random numbers of the loss. If clients train one at
-            a time, these random numbers have other values.
+            dropout, augmentation and all other random numbers of the loss. So the loss gets other
+            random numbers than in `train`, which uses each client's own seed.
         optimizers: each client's optimiser state; all states must have the same number of steps.
             Default none.
         checked: kinds of padding that earlier calls checked, see `check_padding`. This call checks
-            all other kinds of padding in the cohort, and adds them to `checked`. The check accepts
-            every loss that uses random numbers in evaluation mode. Default empty.
+            the cohort's kinds of padding that are not in `checked`, and then adds these kinds to
+            `checked`. The check accepts every loss that uses random numbers in evaluation mode.
+            Default empty.
         tracer: an object that records steps and repeats them. By default every step is an ordinary
             step.
 
@@ -141,7 +142,7 @@ def _train(
     differentiate: Callable[[Step], Tensor],
     rows: Mapping[str, Rows],
 ) -> list[Trained]:
-    """Train all clients; in a stack that `rows` names, train only the rows listed in `rows`.
+    """Train all clients; of a stack whose name is in `rows`, train only the rows ``rows[name]``.
 
     Raises:
         Refused: if rows outside `rows` would change, if a step does not use the cohort's graphs, or
@@ -271,8 +272,8 @@ def _alone(method: Method, params: Params, cohort: Cohort) -> Template:
     """Trained tensors and optimiser of one client.
 
     Raises:
-        ValueError: if the optimiser is not element-wise, or if it has hooks. A hook would see the
-            stacked tensors of all clients.
+        ValueError: if the optimiser is not element-wise, or if the optimiser has hooks. A hook
+            expects the tensors of one client, but would get the stacked tensors of all clients.
     """
     names = trainable(method, cohort.graphs[0])
     own = {n: p.detach().clone().requires_grad_() for n, p in params.items() if n in names}
@@ -313,7 +314,7 @@ def _stack(
     equal: Collection[str],
     rows: Mapping[str, Rows],
 ) -> Params:
-    """Stack the K clients' tensors that have the same name; of those in `rows`, only these rows.
+    """Stack the clients' tensors of each name; if a name is in `rows`, stack only its rows.
 
     If a name begins with a prefix in `equal`, the clients' tensors of this name are equal, so only
     one copy is made.

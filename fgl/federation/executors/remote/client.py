@@ -155,8 +155,8 @@ def check_approved(path: Any, plan: str, unknown: Sequence[str], state: Any) -> 
     site with a list rejects a run that has a function without recorded settings.
 
     Args:
-        path: path of the list; each line begins with a plan. If `path` is None, all plans are
-            approved.
+        path: path of a text file with the approved plans; each line begins with a plan. If `path`
+            is None, all plans are approved.
         plan: the run's plan. A plan is a digest. The site's ledger shows the method as readable
             text.
         unknown: names of the method's functions whose settings are unknown.
@@ -191,8 +191,8 @@ def answer(
     reply again has no privacy cost. If two processes of the site answer a request simultaneously,
     both send the same reply. The answer's `paid` is the number of answers to this request for which
     the ledger has recorded a cost. If this number is 1 or less, `paid` is 0. The new state is
-    stored in addition to the valid state. Of the state's `onward` entries only the new values are
-    kept: before the reply is sent, they replace the old values on disk.
+    stored in addition to the valid state. For the state's entries in `method.privacy.onward`, the
+    new values overwrite the old values before the reply is sent.
 
     Raises:
         ValueError: if the valid state is not on the shelf, if an answer would exceed the ledger's
@@ -313,8 +313,7 @@ def _kept(shelf: Shelf, note: Note, digest: str) -> _Reply | None:
 def _marks(shelf: Shelf, note: Note) -> tuple[Any, ...]:
     """The stored values that change whenever a request is answered.
 
-    If none of these values has changed since an earlier call, the client has not answered since
-    then.
+    If two calls return equal values, the client has answered no request between these calls.
     """
     reply = shelf.read(note.round, "reply")
     question = None if reply is None else reply.partition(b"\n")[0]

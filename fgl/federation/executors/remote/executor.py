@@ -361,9 +361,9 @@ class RemoteClients:
         (self._scoring.add if answer.scores else self._scoring.discard)(client)
 
     def _greeting(self, node: int, reply: Reply, site: str) -> replies.Handshake:
-        """A node's answer with its client number.
+        """Read a node's handshake, which contains the number of the node's client.
 
-        Raise an error if the answer is not valid.
+        Raise an error if the handshake is not valid.
         """
         if reply.error is not None:
             raise ValueError(f"{site}: {reply.error[1]}")

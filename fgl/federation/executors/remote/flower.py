@@ -176,9 +176,9 @@ def _asked(
 
 
 def _shelf(context: Context, note: Note, root: str | None, ledger: Ledger) -> Shelf:
-    """The shelf of a client.
+    """Open the storage for a client's states and replies.
 
-    If there are too many runs, the oldest runs are removed.
+    If the site stores too many runs, the oldest runs are removed.
     """
     most: Any = context.node_config.get("runs", RUNS)
     check_number("runs", most, at_least=1, integer=True)

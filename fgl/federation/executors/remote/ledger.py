@@ -94,12 +94,13 @@ class Ledger:
     def paid(self, question: str) -> int:
         """For one request, the number of answers whose cost was recorded.
 
-        The number can be 2. If the process is killed after it recorded an answer and before it sent
-        the answer, the next process records and sends the answer again.
+        The number is 2 if an answer was recorded twice. For example, a process may be killed after
+        it recorded an answer but before it stored the answer. The next process then computes and
+        records the answer again.
 
-        The number is 0 if there is no folder, since nothing is recorded then. The number is also 0
-        if the lines of these answers are in an older file of the ledger, since only the newest file
-        is read.
+        The number is 0 if there is no folder, since nothing is recorded then. Only the newest file
+        of the ledger is read. So the number is also 0 if the answers to the request were recorded
+        in older files.
         """
         lines = (json.loads(line) for line in self._lines().splitlines())
         return sum(line.get("question") == question for line in lines)

@@ -43,7 +43,7 @@ class Post(Protocol):
         """Dict from each registered node to the names that were verified for this node."""
 
     def letters(self, notes: Mapping[int, Any], messages: Mapping[int, Message]) -> dict[int, Any]:
-        """Pack each client's note and message into one object of the network, the content."""
+        """Pack each client's note and message into one content: an object for the network."""
 
     def push(self, kind: str, contents: Mapping[int, Any], ttl: float) -> dict[int, str]:
         """Send each node its own content. Return the ids of the requests that were accepted."""
@@ -54,7 +54,7 @@ class Post(Protocol):
     def note(self, content: Any) -> Mapping[str, Any]:
         """Unpack the note, which is a dict of numbers and texts, from the content of a reply.
 
-        Integers in the note are strings of digits.
+        The note stores each integer as a string of digits.
         """
 
     def message(self, content: Any) -> Message:
@@ -229,8 +229,8 @@ def score(note: Note, limits: Limits) -> dict[str, Value]:
     """A client's score: numbers, or pairs of a sum and its divisor.
 
     Raises:
-        ValueError: if there are too many metrics, if a name is too long, or if a value is not a
-            finite number. A pair may have divisor 0 if its sum is 0.
+        ValueError: if there are too many metrics, if a name is too long, if a value is not a finite
+            number, or if a divisor is 0 although its sum is not 0.
 
     Example:
         >>> score({"metrics": '{"rate": [3, 4]}'}, Limits())
@@ -242,7 +242,7 @@ def score(note: Note, limits: Limits) -> dict[str, Value]:
 
 
 def whole(note: Note, name: str) -> int:
-    """Return the whole number `name` of a note, which stores it as a string of digits."""
+    """Return the whole number that a note stores as a string of digits in the field `name`."""
     value = _field(note, name)
     wrong = not isinstance(value, str) or not re.fullmatch(r"-?\d{1,20}", value, re.ASCII)
     reject_if(wrong, f"{name} to be a whole number", brief(value))
@@ -250,14 +250,14 @@ def whole(note: Note, name: str) -> int:
 
 
 def yes(note: Note, name: str) -> bool:
-    """Return the value `name` of a note; raise an error if it is not a boolean."""
+    """Return a note's field `name`; raise an error if the field is not a boolean."""
     value = _field(note, name)
     reject_if(not isinstance(value, bool), f"{name} to be True or False", brief(value))
     return bool(value)
 
 
 def table(note: Note, name: str) -> Mapping[str, Any]:
-    """Return the dict `name` of a note, which stores it as JSON."""
+    """Return the dict that a note stores as JSON in the field `name`."""
     value = _field(note, name)
     try:
         parsed = json.loads(value) if isinstance(value, str) else None
