@@ -24,8 +24,8 @@ _known = WeakTensorKeyDictionary()
 def cross_entropy(logits: Tensor, y: Tensor, mask: Tensor | None = None) -> Tensor:
     """Mean cross-entropy over the masked nodes.
 
-    ``-1/|mask| sum_{v in mask} log softmax(logits_v)[y_v]``. If the mask is empty, the loss is 0
-    and has a gradient.
+    ``-1/|mask| sum_{v in mask} log softmax(logits_v)[y_v]``. If the mask is empty, the loss and its
+    gradient are 0.
 
     Args:
         logits: float ``[num_nodes, num_classes]``.
@@ -71,7 +71,7 @@ Targets = tuple[Tensor, Tensor, Tensor]
 def _targets(y: Tensor, mask: Tensor | None, dtype: torch.dtype) -> Targets:
     """Return label indices ``[..., n, 1]``, a tensor of -1 in this shape, and a weight per row.
 
-    The gradient adds the -1 to the probability of each row's label.
+    The gradient is the softmax minus the one-hot label, so -1 is added at each row's label.
     """
     key = y if mask is None else mask
     if key.is_inference() or y.is_inference():  # inference tensors have no version counter

@@ -25,9 +25,9 @@ def model_contrast(
     queue. With an empty queue, the loss is 0.
 
     Args:
-        z: float ``[n, d]``, embeddings that the model in training computes.
-        received: float ``[n, d]``, embeddings that the server's model computes; no gradient flows
-            to these embeddings.
+        z: float ``[n, d]``, embeddings computed by the model that is being trained.
+        received: float ``[n, d]``, embeddings computed by the received model; no gradient flows to
+            these embeddings.
         previous: float ``[Q, n, d]``, embeddings computed by this client's models from Q
             earlier rounds; no gradient flows to these embeddings.
         temperature: tau.

@@ -71,9 +71,10 @@ def fedpub(
         penalties: whether the penalties have a gradient; in the public code they have no gradient.
         masks: which tensors have a mask: either all weights with at least two dimensions, or all
             trained tensors.
-        of: the input of `embed`. The choice is between the model's outputs and the model's
-            embeddings, which the last hidden convolution returns before the activation. By default,
-            embeddings if the model takes ``return_embedding=True``, otherwise outputs.
+        of: which of the model's results `embed` gets: the outputs (``"answers"``), or the
+            embeddings (``"embedding"``), which the last hidden convolution returns before the
+            activation. The default ``"auto"`` selects embeddings if the model takes
+            ``return_embedding=True``, and outputs otherwise.
         embed: a function that computes ``e_i`` from a matrix ``[R, C]``. The matrix contains the
             rows that the client's masked model returns for the probes.
 
