@@ -270,8 +270,8 @@ def _tied(model: nn.Module) -> dict[str, str]:
 def _second_paths(model: nn.Module) -> set[str]:
     """Further names of tensors whose module is stored in the model under several names.
 
-    If `torch.func.functional_call` got all names of such a tensor, it would replace the tensor
-    several times, and leave a replacement in the model.
+    `torch.func.functional_call` must get only one name of such a tensor. With several names, it
+    would replace the tensor several times, and would not restore the original tensor afterwards.
     """
     pairs = _tied(model).items()
     ends = ([each.rpartition(".") for each in pair] for pair in pairs)

@@ -147,7 +147,7 @@ def soft_cross_entropy(logits: Tensor, target: Tensor, mask: Tensor | None = Non
     """Mean cross-entropy with soft labels over the masked rows.
 
     ``-1/|mask| sum_{v in mask} sum_c target_vc log(softmax(logits_v)_c + 1e-7)`` (FedEgo). If the
-    mask is empty, the loss is 0 and has a gradient.
+    mask is empty, the loss and its gradient are 0.
 
     Args:
         logits: float ``[n, num_classes]``.
@@ -183,7 +183,7 @@ def binary_cross_entropy(output: Tensor, y: Tensor, mask: Tensor | None = None) 
 
     ``-1/|K| sum_{(v, j) in K} y_vj log s(output_vj) + (1 - y_vj) log(1 - s(output_vj))``. Here s is
     the logistic function, and K is the set of known labels (not NaN) in masked rows. If K is empty,
-    the loss is 0 and has a gradient.
+    the loss and its gradient are 0.
 
     Args:
         output: logits, float ``[n]``, ``[n, 1]`` or ``[n, t]``, a model's output for n examples.

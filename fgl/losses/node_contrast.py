@@ -62,7 +62,7 @@ def node_contrast(
 
     Returns:
         A scalar: the mean loss over the anchors with a positive key. If there is no such anchor,
-        the loss is 0 and has a gradient. Rows of length zero have similarity 0 to all rows and get
+        the loss and its gradient are 0. Rows of length zero have similarity 0 to all rows and get
         no gradient.
 
     Raises:

@@ -192,7 +192,9 @@ def selected(mask: Tensor, value: Tensor, reference: Tensor, *, top: float, cap:
 
 
 def select(changes: Tensor, mask: Tensor, *, top: float, cap: float) -> Tensor:
-    """Select the shared entries that changed most, or none if more than `cap` are already personal.
+    """Select the fraction `top` of the shared entries that changed most.
+
+    No entry is selected if the fraction of personal entries is already above `cap`.
 
     Example:
         >>> mask = torch.tensor([True, False, False])

@@ -115,7 +115,7 @@ def check_squares(squares: Any, shapes: Mapping[str, torch.Size]) -> None:
 
 
 def kind_of(name: str) -> str:
-    """The entry of `KINDS` that a tensor's name contains, or "" if the name contains neither entry.
+    """The entry of `KINDS` that a tensor's name contains, or "" if there is no such entry.
 
     Example:
         >>> kind_of("convs.0.unlike_low"), kind_of("convs.0.itself")
@@ -160,7 +160,8 @@ def fisher(method: Method, params: Params, graph: Graph, names: list[str], mask:
         params: the parameters at which the gradient is computed.
         graph: a graph with class labels.
         names: names of the parameters.
-        mask: bool ``[num_nodes]``, True for the nodes to use. If there are none, the result is 0.
+        mask: bool ``[num_nodes]``, True for the nodes to use. If the mask is empty, the result is
+            0.
     """
     leaves = {name: params[name].detach().clone().requires_grad_() for name in names}
     with torch.enable_grad(), method.at(graph), fed.in_mode(fed.stand_in(method.model), True):
@@ -182,9 +183,9 @@ def distances(squares: Params, kind: str) -> Tensor:
 def shares(distance: Tensor) -> Tensor:
     """Weights ``[K]`` with sum 1, proportional to ``exp(-(d - min d) / (max d - min d))``.
 
-    Distances that differ only by rounding are treated as equal. For example, two clients are always
-    equally far from their mean. Without this rule, a rounding error would give one of the two
-    clients a weight of .73.
+    Distances that differ only by rounding are treated as equal. For example, if there are two
+    clients, both are always equally far from their mean. A rounding error in these equal distances
+    would otherwise give one client a weight of .73.
 
     Example:
         >>> shares(torch.tensor([3.0, 3.0 + 1e-6]))

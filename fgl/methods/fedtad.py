@@ -49,9 +49,9 @@ def fedtad(
 
     A client also sends its reliability for each class (see `class_reliability`). ``w_kc`` is client
     k's reliability for class c, divided by the sum of all participants' reliabilities for class c.
-    The server runs `epochs` turns per round. In each turn, the server samples noise z and generates
-    a graph of `num_nodes` nodes, with the same number of nodes for every class. Nodes of class c
-    have the features ``x = G(z, c)``, where G is the generator. Each node is connected to
+    The server trains for `epochs` epochs per round. In each epoch, the server samples noise z and
+    generates a graph of `num_nodes` nodes, with the same number of nodes for every class. Nodes of
+    class c have the features ``x = G(z, c)``, where G is the generator. Each node is connected to
     `neighbours` nodes: those whose features have the largest cosine with the node's features. The
     node itself is one of these nodes. Then G takes `generator_steps` Adam steps on
     ``fit L_CE - L_div + diversity L_dis``. After that, the mean model takes `distil_steps` Adam
@@ -71,9 +71,10 @@ def fedtad(
     nodes, and large ids dominate the topology features. Here the topology features are the return
     probabilities of the paper. Another function can be passed as `topology`. The public code's GCN
     also applies dropout during evaluation. Here dropout is applied only in the mean model, and only
-    in training. If no client has a certain class, the public code divides 0 by 0. Here this class
-    gets weight 0. In the public code, a client's weight is its number of nodes, and clients keep
-    their Adam state. Here the task determines the weights and whether the state is kept.
+    in training. If no client has a class c, all reliabilities for c are 0, and the public code
+    divides 0 by 0. Here ``w_kc`` is then 0. In the public code, a client's weight is its number of
+    nodes, and clients keep their Adam state. Here the task determines the weights and whether the
+    state is kept.
 
     Args:
         fedavg: FedAvg built for a task; the server must simply average the models.
@@ -84,10 +85,10 @@ def fedtad(
         num_nodes: nodes of a generated graph, at least the number of classes.
         neighbours: number of nodes to which each node is connected. The node itself is counted, so
             the number is at least 1.
-        epochs: number of the server's turns in a round. In a turn, first G and then the mean model
-            is trained.
-        generator_steps: number of Adam steps of G in each turn of the server.
-        distil_steps: number of Adam steps of the mean model in each turn of the server.
+        epochs: number of epochs of the server per round. In each epoch, the server trains G, and
+            then the mean model.
+        generator_steps: number of Adam steps of G in each epoch.
+        distil_steps: number of Adam steps of the mean model in each epoch.
         generator_lr: learning rate of G's Adam.
         distil_lr: learning rate of the mean model's Adam.
         distil_decay: weight decay of both Adam optimisers.

@@ -187,7 +187,7 @@ def _bits(count: int, unprotected: torch.Generator | None) -> Any:
 def noisy_shares(
     shares: Tensor, *, sigma: float, unprotected: torch.Generator | None = None
 ) -> Tensor:
-    """Add Gaussian noise to each distribution, and return the distribution nearest to each sum.
+    """Add Gaussian noise to each distribution, and replace the result by the nearest distribution.
 
     Args:
         shares: float ``[..., C]``, rows that sum to 1.
@@ -220,8 +220,8 @@ def discrete_gaussian(
 
     The integers are rounded Gaussian samples from the operating system's random bits. Each
     probability differs from the probability in this definition by a factor of about
-    ``1 + (k^2 / sigma^2 - 1) / (24 sigma^2)``. The accountant treats a sum of these integers as a
-    sum of the Gaussian samples before rounding (`gap_of_sum`).
+    ``1 + (k^2 / sigma^2 - 1) / (24 sigma^2)``. The accountant treats a sum of these integers as if
+    the samples had not been rounded, since the error is negligible (`gap_of_sum`).
 
     Args:
         shape: shape of the tensor.
