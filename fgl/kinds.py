@@ -417,7 +417,7 @@ def binder(function: Callable[..., Any], **first: type) -> Callable[..., dict[st
 
     Args:
         function: the function that is called; its annotations are read at the first call.
-        first: types of parameters that have no annotation.
+        first: the expected type of each parameter that has no annotation, by the parameter's name.
 
     Example:
         >>> binder(fgl.fedavg)(torch.nn.Linear(1, 1))

@@ -57,7 +57,7 @@ def check_windows(graph: Any) -> None:
 
 
 def check_no_series(graph: Any, what: str) -> None:
-    """Raise an error if a graph is a time series, since the operation `what` would lose the times.
+    """Raise an error if a graph is a time series, for a function `what` that would lose the times.
 
     Raises:
         ValueError: if the graph is a time series; the error names `what`.

@@ -86,15 +86,16 @@ def feddep(
     hidden. The public code also computes scores on graphs without generated neighbours. All clients
     start from the same generator. Clients do not send numbers of missing neighbours, since no
     client uses these numbers. When embeddings are computed, both layers of the encoder use the same
-    sample of neighbours. After the first round, ``l CE`` uses a copy of the received classifier. In
-    the public code, this term uses the generator's own classifier, which is randomly initialised.
-    Here and in the public code, this classifier is trained for `gen_local_epochs` steps and then
-    discarded. So classifiers are trained for one round before any graph is mended. Here the
-    optimiser of a generator keeps its state from step to step. The public code creates a new
-    optimiser (SGD with learning rate .1) in each step. The published 200 epochs correspond to 100
-    exchanges of two steps. The public code trains the classifier on minibatches of 64 nodes with 5
-    sampled neighbours per layer. Here the task defines the minibatches. Unlike the paper, this
-    implementation does not claim differential privacy of edges.
+    sample of neighbours. The term ``l CE`` is computed with a copy of the classifier that the
+    client receives after the first round. In the public code, this term uses the generator's own
+    classifier, which is randomly initialised. Here and in the public code, this classifier is
+    trained for `gen_local_epochs` steps and then discarded. So classifiers are trained for one
+    round before any graph is mended. Here the optimiser of a generator keeps its state from step to
+    step. The public code creates a new optimiser (SGD with learning rate .1) in each step. The
+    published 200 epochs correspond to 100 exchanges of two steps. The public code trains the
+    classifier on minibatches of 64 nodes with 5 sampled neighbours per layer; here the task defines
+    the minibatches. Unlike the paper, this implementation does not claim differential privacy of
+    edges.
 
     Args:
         fedavg: FedAvg built for a task; the server must simply average the models. Generators also
@@ -230,7 +231,7 @@ def generated(
     mask, number = graph.training_mask, missing.clamp(max=hidden.shape[1])
 
     def loss(params: Params, prototypes: Mapping[str, tuple[Tensor, Tensor]]) -> Tensor:
-        """``a SmoothL1(count, missing) + b near(made, hidden) + l CE`` and others' prototypes."""
+        """The loss ``(L + b sum_j near(z, prototypes of j)) / K`` (see `feddep`)."""
         own, rest = within(params, "generator."), within(params, "classifier.")
         count, embeddings = functional_call(model.generator, own, (graph.x, graph.adj))
         read = graph.x, graph.adj, fused(count, embeddings)

@@ -33,9 +33,9 @@ def feddyn(fedavg: Method, *, penalty: Weight = 0.01) -> Method:
     round.
 
     This method computes the same local steps and the same models as the authors' code, apart from
-    two differences. First, clients here predict with theta. The authors' plots show results of
-    another model, the mean of all clients' models. Second, gradients are clipped only if `fedavg`
-    clips gradients; the authors clip gradients at norm 10.
+    two differences. First, clients here predict with the server's model theta. The authors' plots
+    show results of another model, the mean of all clients' models. Second, gradients are clipped
+    only if `fedavg` clips gradients; the authors clip gradients at norm 10.
 
     Args:
         fedavg: FedAvg built for a task; the server must simply average the models.
@@ -174,9 +174,9 @@ def share_of(message: Mapping[str, Any], graph: Graph) -> Tensor:
 
 
 def inner(one: Mapping[str, Tensor], other: Mapping[str, Tensor]) -> Tensor:
-    """The inner product of two models, over the names in the first model.
+    """The inner product of two models, over the names in the model `one`.
 
-    No gradient flows to the first model.
+    No gradient flows to `one`.
 
     Example:
         >>> inner({"w": torch.tensor([1.0, 2.0])}, {"w": torch.tensor([3.0, 4.0])})

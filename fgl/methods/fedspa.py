@@ -27,10 +27,10 @@ def fedspa(fedavg: Method, *, feature_share: PositiveShare = 0.2) -> Method:
     tensors: u for dissimilar neighbours, and a for similar neighbours. For both kinds the client
     sends ``F_k = (grad mean_i log p_k(y_i))^2``, computed in training mode. The weight ``w(d)_k``
     is ``exp(-(d_k - min d) / (max d - min d))``, divided by the sum of these values over clients.
-    The server averages the tensors u with weights ``w(||F_k - mean F||_1)``, computed from the part
-    of F that belongs to u. The tensors a are averaged with weights from the part of F that belongs
-    to a. All other tensors are averaged with weights ``w(e)``. So the largest weight is always e =
-    2.718 times the smallest weight. If all distances d_k are equal, clients have equal weights.
+    The server averages both kinds of tensors with weights ``w(||F_k - mean F||_1)``. For each kind,
+    these weights are computed from the entries of F for the tensors of this kind. All other tensors
+    are averaged with weights ``w(e)``. So the largest weight is always e = 2.718 times the smallest
+    weight. If all distances d_k are equal, clients have equal weights.
 
     The paper calls the energy e_k a bias of homophily. This method follows the public code. The
     public code computes the distance between an energy and the mean energy, but weights clients by
@@ -41,14 +41,14 @@ def fedspa(fedavg: Method, *, feature_share: PositiveShare = 0.2) -> Method:
 
     The public code differs in five ways. In the public code, F also depends on labels of validation
     and test nodes, so F reveals test labels to the server. Here F depends only on labels of
-    training nodes. In the public code, the server shuffles the clients but not the energies. So a
-    client's weight can come from another client's energy. Here a client's weight always comes from
-    the client's own energy. The public code divides by 0 if all energies are equal; this method
-    gives all clients equal weights. The public code also divides by 0 if all sampled features of a
-    client are 0; this method sets the client's energy to 0. The public code applies dropout during
-    evaluation. In a directed graph, the public code uses edges in both directions: smoothing passes
-    features from target to source, and the sum over neighbours passes features from source to
-    target. Here both operations pass features from source to target.
+    training nodes. In the public code, the server shuffles the list of clients without shuffling
+    the list of energies. So a client can get the weight that belongs to another client's energy.
+    Here a client's weight always comes from the client's own energy. The public code divides by 0
+    if all energies are equal; this method gives all clients equal weights. The public code also
+    divides by 0 if all sampled features of a client are 0; this method sets the client's energy to
+    0. The public code applies dropout during evaluation. In a directed graph, the public code
+    averages features from target to source (``M x``), but adds up neighbours from source to target.
+    Here averages and sums both go from source to target.
 
     The public script trains with SGD (learning rate .1), 4 steps, a width of 128 and dropout .1.
 
@@ -183,9 +183,9 @@ def distances(squares: Params, kind: str) -> Tensor:
 def shares(distance: Tensor) -> Tensor:
     """Weights ``[K]`` with sum 1, proportional to ``exp(-(d - min d) / (max d - min d))``.
 
-    Distances that differ only by rounding are treated as equal. For example, if there are two
-    clients, both are always equally far from their mean. A rounding error in these equal distances
-    would otherwise give one client a weight of .73.
+    Distances that differ only by rounding are treated as equal. For example, if there are only two
+    clients, their distances to the mean are always equal. A rounding error in these distances would
+    otherwise give one client a weight of .73.
 
     Example:
         >>> shares(torch.tensor([3.0, 3.0 + 1e-6]))

@@ -73,9 +73,9 @@ def opfgl(
     learns rare classes mainly from f_g.
 
     Before the sums are computed, some nodes that are not training nodes also get labels. Such a
-    node gets a label under three conditions. First, the node's degree is at least `min_degree`.
-    Second, one class has at least the fraction `sure` of the node's propagated labels. Third, this
-    class is one of the `expand` classes with the largest H_c.
+    node gets a label only if its degree is at least `min_degree`, and if one class has at least the
+    fraction `sure` of the node's propagated labels. This class must also be one of the `expand`
+    classes with the largest H_c.
 
     The public code differs in the following places. In the public code, clients upload means and
     deviations instead of sums. In the public code, each client trains the initial model on the

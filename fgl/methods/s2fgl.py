@@ -54,18 +54,18 @@ def s2fgl(
     The public code passes the Laplacian of a directed graph to a solver for symmetric matrices. So
     the results are not eigenvectors, and they differ from call to call. Here an edge has one
     weight: the average over the edge's two directions. Several eigenvectors can have the same
-    eigenvalue, such as 0 for a graph with several components. To make these eigenvectors unique,
-    numbers that grow with the node's index from 0 to 1e-6 are added to the Laplacian's diagonal. So
-    the eigenvectors with eigenvalue 0 are the same for h and for g if both similarity graphs have
-    the same components. In the public code, h and g have different eigenvectors with eigenvalue 0.
-    This is one reason why A is smaller here than in the public code, and why the gradient of A
-    differs. If a client has fewer nodes than `frequencies`, its number of nodes is used instead.
-    The public code raises an error if the first fifth of the ranked nodes has at most `frequencies`
-    nodes. The public code also raises an error for clients without training nodes. Here a client
-    without training nodes does not change its model. For such a client, CE is 0, and the other two
-    terms of the loss are at their minimum when training starts. So the exact gradient is 0. Here
-    the loss of such a client is set to 0, since Adam would otherwise make full steps from rounding
-    errors in the gradient.
+    eigenvalue, such as 0 for a graph with several components. To make these eigenvectors unique, a
+    number between 0 and 1e-6 is added to each diagonal entry of the Laplacian. This number grows
+    with the node's index. So the eigenvectors with eigenvalue 0 are the same for h and for g if
+    both similarity graphs have the same components. In the public code, h and g have different
+    eigenvectors with eigenvalue 0. This is one reason why A is smaller here than in the public
+    code, and why the gradient of A differs. If a client has fewer nodes than `frequencies`, its
+    number of nodes is used instead. The public code raises an error if the first fifth of the
+    ranked nodes has at most `frequencies` nodes. The public code also raises an error for clients
+    without training nodes. Here a client without training nodes does not change its model. For such
+    a client, CE is 0, and the other two terms of the loss are at their minimum when training
+    starts. So the exact gradient is 0. Here the loss of such a client is set to 0, since Adam would
+    otherwise make full steps from rounding errors in the gradient.
 
     A codebook of the public code uses the labels of all nodes in the first third of the ranking,
     and these can be validation and test nodes. Here a codebook uses only labels of training nodes.

@@ -37,7 +37,7 @@ def scaffold(fedavg: Method, *, server_lr: Weight = 1.0) -> Method:
 
     Raises:
         ValueError: if a number is out of range, or if `fedavg` is a `fedselect` or a `feddc`. A run
-            raises a ValueError if an outer method has another optimizer.
+            raises a ValueError if an outer method replaces the optimizer of `fedavg`.
 
     Example:
         >>> method = scaffold(fgl.fedavg(torch.nn.Linear(1, 1)))

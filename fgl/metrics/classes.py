@@ -62,7 +62,7 @@ def share(counts: Tensor) -> float:
 
 
 def hit_rows(logits: Tensor, y: Tensor) -> Tensor:
-    """For each row, whether its label has the largest logit; a row with a NaN counts as wrong.
+    """Whether the label of each row has the largest logit; a row with a NaN counts as wrong.
 
     Args:
         logits: float ``[n, num_classes]``.

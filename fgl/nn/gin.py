@@ -116,9 +116,9 @@ class GIN(OfGraphs):
     Shapes:
         - x: float ``[num_nodes, in_channels]``, dense or a `SparseMatrix`.
         - edges: ``edge_index`` or a `SparseMatrix` with ``A[target, source]``.
-        - pool: the graph of each node, int64 ``[num_nodes]`` (PyG's ``batch``). Alternatively
-          `Graph.pool`, a matrix ``[num_graphs, num_nodes]`` with 1 where a graph contains a node.
-          By default, all nodes form one graph.
+        - pool: the graph of each node, int64 ``[num_nodes]`` (PyG's ``batch``), or the matrix
+          `Graph.pool`, ``[num_graphs, num_nodes]``, with 1 where a graph contains a node. By
+          default, all nodes form one graph.
         - output: logits ``[num_graphs, out_channels]``.
 
     Raises:

@@ -47,8 +47,8 @@ def epsilon(
         noise_multiplier: standard deviation of the noise, divided by the sensitivity. The
             sensitivity is the largest change of the sum that one party can cause. A multiplier of 0
             gives no protection. Epsilon holds for the change that defines the sensitivity: either a
-            party is added or removed, or the data of a party are replaced. A replacement may change
-            the sum twice as much as a removal.
+            party is added or removed, or the data of a party are replaced. The sensitivity can be
+            twice as large for a replacement as for a removal.
         rounds: number of rounds in which the party took part.
         delta: the probability with which the bound may fail, above 0 and below 1. Choose a delta
             far below ``1 / (number of parties)``.

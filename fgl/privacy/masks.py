@@ -6,10 +6,10 @@ Flower uses the same package.
 
 The clients of an exchange form a list; a client's index in this list is the client's row. A client
 contributes int64 values to the sum. Before the upload, the client hides these values: it adds a
-mask of its own, and one mask for each pair with another client. From a seed, the client derives its
-own mask. Each client has two key pairs. With the first key pair, the client encrypts letters. A
-letter is a message to one other client, with shares of the sender's secrets. From the second key
-pair, the client derives the masks of pairs.
+mask of its own, and one mask for each pair with another client. The client derives its own mask
+from a seed. Each client has two key pairs. The client uses the first key pair to encrypt its
+messages to other clients, which contain shares of its secrets. Such a message is called a letter.
+The client uses the second key pair to derive its masks for pairs of clients.
 
 Source: Bonawitz et al. 2017, https://eprint.iacr.org/2017/281
 """
@@ -216,7 +216,7 @@ def told_secrets(
     """Recover clients' secrets from shares; with these secrets, `unmasked` removes the masks.
 
     Args:
-        told: dict from the row of each client that replied to this client's result of `revealed`.
+        told: dict from a client's row to the result of `revealed` that this client sent.
         keys, here, sent, about: as in `revealed`.
         committed: uint8 ``[n, 32]``; row i is the `commitment` of client i to the seed of its own
             mask.
