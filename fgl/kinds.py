@@ -168,8 +168,8 @@ def explained(function: Function) -> Function:
 
     Raises:
         TypeError: when called with an unknown argument, or without a required argument. The error
-            suggests the most similar argument. A TypeError is also raised if the function fails and
-            the type of an argument does not fit the argument's annotation.
+            suggests the most similar argument. If the function fails, its arguments' types are
+            checked too. A type that does not fit the argument's annotation raises a TypeError.
 
     Example:
         >>> @explained
@@ -222,11 +222,12 @@ CHECKED = ("fgl.data.", "fgl.methods.", "fgl.tasks.", "fgl.transforms.")
 
 
 def explain_public(package: str) -> None:
-    """Explain wrong calls of a package's public functions and classes, and unknown names in it.
+    """Explain wrong calls of public functions and classes, and unknown names, in a package.
 
-    Each public function, and each method of a public class, gets `explained`; in `CHECKED` packages
-    functions and constructors get `typed`. A function that a module stores at import, for example
-    as a default, has the decorator itself.
+    Public functions and the methods of classes are wrapped by `explained`. In the packages that
+    `CHECKED` lists, public functions and the constructors of public classes are wrapped by `typed`
+    instead. A function that is stored at import, for example as a default value, must be decorated
+    in its source code, since stored functions are not replaced.
 
     Example:
         >>> explain_public("fgl")
@@ -303,7 +304,7 @@ def _finder(
 
 
 def _bare(function: Any) -> bool:
-    """Whether a value is a function without a wrapper, for example that of `typed`."""
+    """Whether a value is a function that no decorator, such as `typed`, has wrapped."""
     return isinstance(function, FunctionType) and not hasattr(function, "__wrapped__")
 
 
@@ -416,7 +417,7 @@ def binder(function: Callable[..., Any], **first: type) -> Callable[..., dict[st
 
     Args:
         function: the function that is called; its annotations are read at the first call.
-        first: types of parameters that have no annotation.
+        first: the expected type of each parameter that has no annotation, by the parameter's name.
 
     Example:
         >>> binder(fgl.fedavg)(torch.nn.Linear(1, 1))
@@ -624,10 +625,11 @@ def in_words(hint: Any) -> str:
 
 
 def shown(value: Any, hint: Any = None) -> str:
-    """A value as text for an error: a class or a plain value in full, or else only its type.
+    """Text that describes a value in an error.
 
-    If the value's type and the expected type have the same name, the text also names the package of
-    the value's type.
+    Numbers, strings and None are shown in full, and classes and functions by their names. Any other
+    value is shown by the name of its type. If this name equals the name of the expected type, the
+    text also names the type's package.
 
     Example:
         >>> shown(torch.nn.Linear), shown("a"), shown(torch.ones(1))

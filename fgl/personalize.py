@@ -265,9 +265,9 @@ def adaptive_aggregation(
         delta: limit on the drop of the score; a larger drop leads to mixing.
         max_adjust: largest number of mixing steps. With 0, the received model is scored but never
             mixed.
-        strict: whether only a drop of more than `delta` leads to mixing, as in the paper's text. If
-            False, a drop of exactly `delta` leads to mixing too. For Algorithm 1 as printed, use
-            ``strict=False`` and ``delta=0``.
+        strict: if True, models are mixed only if the score drops by more than `delta`, as in the
+            paper's text. If False, models are also mixed if the score drops by exactly `delta`. For
+            Algorithm 1 as printed, use ``strict=False`` and ``delta=0``.
 
     Returns:
         The resulting model, the score of this model, and the number of mixing steps.

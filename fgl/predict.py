@@ -159,9 +159,9 @@ def predict(
     The model stays in its mode (training or evaluation), so call ``model.eval()`` first to turn off
     dropout. `Result.predict` and the scores of a run use evaluation mode.
 
-    The parameter names of the model's `forward` method select the fields that are passed to it. A
-    `forward` method that has a parameter ``edge_index``, `z` or `pos` is called like PyG's models.
-    Such a method can read `x`, `edge_index`, `edge_weight`, `edge_attr`, `edge_type`, `edge_time`,
+    The model's `forward` method gets the fields that have the names of its parameters. A `forward`
+    method that has a parameter ``edge_index``, `z` or `pos` is called like PyG's models. Such a
+    method can read `x`, `edge_index`, `edge_weight`, `edge_attr`, `edge_type`, `edge_time`,
     `node_type`, `z`, `pos`, `u`, `edge_label_index`, `edge_label_type`, `window_index`,
     `horizon_index`, `node_mask`, `train_mask`, `train_labels`, `batch`, `num_nodes` and
     `num_graphs`. Any other `forward` method gets `Graph.inputs` and the fields of edges and nodes
@@ -268,10 +268,10 @@ def _tied(model: nn.Module) -> dict[str, str]:
 
 
 def _second_paths(model: nn.Module) -> set[str]:
-    """Further names of tensors whose module is stored in the model under several names.
+    """All names except the first of tensors whose module the model contains several times.
 
-    If `torch.func.functional_call` got all names of such a tensor, it would replace the tensor
-    several times, and leave a replacement in the model.
+    `torch.func.functional_call` must get only one name of such a tensor. With several names, it
+    would replace the tensor several times, and would not restore the original tensor afterwards.
     """
     pairs = _tied(model).items()
     ends = ([each.rpartition(".") for each in pair] for pair in pairs)

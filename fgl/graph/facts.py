@@ -274,7 +274,9 @@ FROM = {
 
 
 def kind_of(value: object) -> str:
-    """The type of a value as text, and the call that converts it to a graph, if there is one.
+    """The name of a value's type.
+
+    If a call converts values of this type to a graph, the text also contains this call.
 
     Example:
         >>> kind_of([1, 2])

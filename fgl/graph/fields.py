@@ -119,9 +119,9 @@ def learned(graph: AnyGraph, **values: Tensor) -> AnyGraph:
     """A copy of a graph with new values of some fields; the new values may require gradients.
 
     Args:
-        graph: a graph that already has equal values in these fields, without gradients. So the
-            values were checked, and are not checked again.
-        values: the fields that may require a gradient.
+        graph: a graph whose fields already equal the new values, but require no gradient. These
+            fields were checked, so the new values are not checked again.
+        values: the new values by name of the field.
 
     Example:
         >>> x = torch.eye(2, requires_grad=True)

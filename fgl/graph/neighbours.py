@@ -66,10 +66,10 @@ def hidden_neighbours(
     """The neighbours that each remaining node loses when the given nodes are removed from a graph.
 
     Returns:
-        Three tensors. First, the ids of the n remaining nodes, int64 ``[n]``. Second, the number of
-        removed neighbours of each remaining node, int64 ``[n]``. Third, the features of each node's
-        first removed neighbours, float ``[n, width, num_features]``, padded with zeros. If the
-        graph `rows` is given, the features are taken from it.
+        Three tensors: the ids of the n remaining nodes, int64 ``[n]``; each remaining node's number
+        of removed neighbours, int64 ``[n]``; and the features of each remaining node's first
+        removed neighbours, float ``[n, width, num_features]``, padded with zeros. If the graph
+        `rows` is given, the features are taken from `rows`.
     """
     hidden = mask_of(nodes, graph.num_nodes)
     stay = (~hidden).nonzero().squeeze(1)

@@ -1,4 +1,7 @@
-"""Conversion of PyG's `Data` or `Batch` to a `Graph` and back; unread fields raise an error."""
+"""Conversion of PyG's `Data` or `Batch` to a `Graph` and back.
+
+The conversion raises an error if a `Graph` cannot store a field of PyG's data.
+"""
 
 from collections.abc import Collection, Mapping
 from typing import Any

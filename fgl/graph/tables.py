@@ -46,7 +46,7 @@ class Table(NamedTuple):
                 raise ValueError(f"Expected {expected}, but got {got} of {self.of} {row!r}")
 
     def places(self, name: str, among: Sequence[Hashable], expected: str) -> Tensor:
-        """The positions of a column's values among other values, int64 ``[n]``."""
+        """For each value of a column, its index in `among`, int64 ``[n]``."""
         values, place = self.column(name), {each: i for i, each in enumerate(among)}
         self._reject(lambda value: value not in place, values, expected)
         return torch.tensor([place[value] for value in values], dtype=torch.int64)
@@ -171,7 +171,7 @@ def is_unknown(value: Any) -> bool:
 
 
 def _is_scalar(value: Any) -> bool:
-    """Whether a value is not a row of values; bytes and sets count as one value each."""
+    """Whether a value is single (for example a number, text, bytes or a set) and not a row."""
     return isinstance(value, str | bytes | Set | Mapping) or not hasattr(value, "__len__")
 
 

@@ -57,7 +57,7 @@ def check_windows(graph: Any) -> None:
 
 
 def check_no_series(graph: Any, what: str) -> None:
-    """Raise an error if a graph is a time series, since the operation `what` would lose the times.
+    """Raise an error if a graph is a time series, for a function `what` that would lose the times.
 
     Raises:
         ValueError: if the graph is a time series; the error names `what`.
@@ -105,7 +105,7 @@ def _scale(graph: Any) -> tuple[Tensor, Tensor]:
 
 
 def by_answer(graph: Any, mask: Tensor | None, output: Any = None) -> tuple[Any, Any, Any]:
-    """Reshape a model's output, `y` and a mask of windows to one row per window and node.
+    """Reshape a model's output, `y` and a mask so that each has one row per window and node.
 
     An output ``[w, num_nodes, horizons]`` for w windows becomes ``[w * num_nodes, horizons]``. If
     the graph is not a time series, nothing is reshaped.

@@ -24,8 +24,8 @@ _known = WeakTensorKeyDictionary()
 def cross_entropy(logits: Tensor, y: Tensor, mask: Tensor | None = None) -> Tensor:
     """Mean cross-entropy over the masked nodes.
 
-    ``-1/|mask| sum_{v in mask} log softmax(logits_v)[y_v]``. If the mask is empty, the loss is 0
-    and has a gradient.
+    ``-1/|mask| sum_{v in mask} log softmax(logits_v)[y_v]``. If the mask is empty, the loss and its
+    gradient are 0.
 
     Args:
         logits: float ``[num_nodes, num_classes]``.
@@ -71,7 +71,7 @@ Targets = tuple[Tensor, Tensor, Tensor]
 def _targets(y: Tensor, mask: Tensor | None, dtype: torch.dtype) -> Targets:
     """Return label indices ``[..., n, 1]``, a tensor of -1 in this shape, and a weight per row.
 
-    The gradient adds the -1 to the probability of each row's label.
+    The gradient is the softmax minus the one-hot label, so -1 is added at each row's label.
     """
     key = y if mask is None else mask
     if key.is_inference() or y.is_inference():  # inference tensors have no version counter
@@ -147,7 +147,7 @@ def soft_cross_entropy(logits: Tensor, target: Tensor, mask: Tensor | None = Non
     """Mean cross-entropy with soft labels over the masked rows.
 
     ``-1/|mask| sum_{v in mask} sum_c target_vc log(softmax(logits_v)_c + 1e-7)`` (FedEgo). If the
-    mask is empty, the loss is 0 and has a gradient.
+    mask is empty, the loss and its gradient are 0.
 
     Args:
         logits: float ``[n, num_classes]``.
@@ -183,7 +183,7 @@ def binary_cross_entropy(output: Tensor, y: Tensor, mask: Tensor | None = None) 
 
     ``-1/|K| sum_{(v, j) in K} y_vj log s(output_vj) + (1 - y_vj) log(1 - s(output_vj))``. Here s is
     the logistic function, and K is the set of known labels (not NaN) in masked rows. If K is empty,
-    the loss is 0 and has a gradient.
+    the loss and its gradient are 0.
 
     Args:
         output: logits, float ``[n]``, ``[n, 1]`` or ``[n, t]``, a model's output for n examples.

@@ -12,7 +12,7 @@ def squared_error(output: Tensor, y: Tensor, mask: Tensor | None = None) -> Tens
     """Mean squared error over known entries in masked rows.
 
     ``1/|K| sum_{(v, j) in K} (output_vj - y_vj)^2``, where K is the set of known labels (not NaN)
-    in masked rows. If K is empty, the loss is 0 and has a gradient.
+    in masked rows. If K is empty, the loss and its gradient are 0.
 
     Args:
         output: float ``[n]``, ``[n, 1]`` or ``[n, t]``, a model's output for n examples.
@@ -38,7 +38,7 @@ def absolute_error(output: Tensor, y: Tensor, mask: Tensor | None = None) -> Ten
     """Mean absolute error over known entries in masked rows.
 
     ``1/|K| sum_{(v, j) in K} |output_vj - y_vj|``, where K is defined as in `squared_error`. If K
-    is empty, the loss is 0 and has a gradient.
+    is empty, the loss and its gradient are 0.
 
     Args:
         output, y, mask: as for `squared_error`.
@@ -61,7 +61,7 @@ def huber(output: Tensor, y: Tensor, mask: Tensor | None = None, *, delta: float
 
     Let ``e = |output_vj - y_vj|``. An entry's loss is ``e^2 / 2`` if e is at most `delta`, and
     ``delta (e - delta / 2)`` if e is larger. The Huber loss thus limits the effect of outliers. If
-    no label is known, the loss is 0 and has a gradient.
+    no label is known, the loss and its gradient are 0.
 
     Args:
         output, y, mask: as for `squared_error`.

@@ -17,7 +17,7 @@ def model_contrast(
     mask: Tensor | None = None,
     queue_mask: Tensor | None = None,
 ) -> Tensor:
-    """Pull embeddings to the received model's embeddings and away from earlier models' embeddings.
+    """Attract embeddings to the received model's embeddings, and repel earlier models' embeddings.
 
     ``-mean_u log(g_u / (g_u + sum_q p_qu))`` with ``g_u = exp(cos(z_u, zg_u) / tau)`` and ``p_qu =
     exp(cos(z_u, zp_qu) / tau)`` (FedVGAE, Eq. 10; MOON, Eq. 3). Here zg are the received model's
@@ -25,9 +25,9 @@ def model_contrast(
     queue. With an empty queue, the loss is 0.
 
     Args:
-        z: float ``[n, d]``, embeddings that the model in training computes.
-        received: float ``[n, d]``, embeddings that the server's model computes; no gradient flows
-            to these embeddings.
+        z: float ``[n, d]``, embeddings computed by the model that is being trained.
+        received: float ``[n, d]``, embeddings computed by the received model; no gradient flows to
+            these embeddings.
         previous: float ``[Q, n, d]``, embeddings computed by this client's models from Q
             earlier rounds; no gradient flows to these embeddings.
         temperature: tau.

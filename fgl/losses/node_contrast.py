@@ -36,7 +36,7 @@ def node_contrast(
     direction: str = "anchor",
     block: int = BLOCK,
 ) -> Tensor:
-    """Pull embeddings to keys of the same class and away from other classes' keys (FGSSL, Eq. 7).
+    """Attract embeddings to keys of their class, and repel keys of other classes (FGSSL, Eq. 7).
 
     ``phi_ij = exp(cos(anchor_i, keys_j) / temperature)``, ``loss = -mean_i 1/|P_i| sum_{p in P_i}
     log(phi_ip / (phi_ip + sum_{k: y_k != y_i} phi_ik))`` with ``P_i = {p: y_p = y_i}``. The loss
@@ -62,7 +62,7 @@ def node_contrast(
 
     Returns:
         A scalar: the mean loss over the anchors with a positive key. If there is no such anchor,
-        the loss is 0 and has a gradient. Rows of length zero have similarity 0 to all rows and get
+        the loss and its gradient are 0. Rows of length zero have similarity 0 to all rows and get
         no gradient.
 
     Raises:

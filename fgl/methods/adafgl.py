@@ -99,10 +99,11 @@ def within(params: Params, prefix: str) -> Params:
 def propagation_accuracy(graph: Graph, *, steps: int = 10, alpha: float = 0.5) -> float:
     """Propagate labels from half of the training nodes; return the accuracy on the other half.
 
-    Each step computes ``F <- alpha A^ F + (1 - alpha) F_0`` with ``A^ = D^-1/2 (A + I) D^-1/2``.
-    Then the step adds ``F_0`` to the rows of the nodes of the first half. For nodes of the first
-    half, ``F_0`` is the one-hot label. For all other nodes, ``F_0`` is uniform over the classes.
-    The halves are sampled with torch's global generator.
+    In the matrix ``F_0``, the row of a node in the first half is the node's one-hot label. All
+    other rows of ``F_0`` are uniform over the classes. Each step computes
+    ``F <- alpha A^ F + (1 - alpha) F_0`` with ``A^ = D^-1/2 (A + I) D^-1/2``. The step then adds
+    the one-hot label to the row of each node in the first half. The halves are sampled with torch's
+    global generator.
 
     Args:
         graph: a graph with class labels.

@@ -20,20 +20,19 @@ OWN = "own."  # prefix of the names of the client's own model
 def ditto(fedavg: Method, *, penalty: Weight = 1.0) -> Method:
     """FedAvg; each client also trains a personal model near the global model (Ditto, Alg. 1).
 
-    In each local step a client takes two steps on the same examples. One step minimises
-    ``loss(theta)``, starting from the received ``theta^t``. The other step minimises ``loss(v_k) +
-    lambda / 2 ||v_k - theta^t||^2``, starting from the client's own v_k. The client sends theta to
-    the server. The client keeps its personal model v_k and predicts with it. All clients with
-    examples have the same weight. The two models share no tensors, so one optimiser can train both.
-    The recorded loss is the sum of both losses.
+    In each local step, a client updates two models on the same examples. One update minimises
+    ``loss(theta)``, starting from the received ``theta^t``. The other update minimises
+    ``loss(v_k) + lambda / 2 ||v_k - theta^t||^2``, starting from the client's own v_k. The client
+    sends theta to the server. The client keeps its personal model v_k and predicts with it. All
+    clients with examples have the same weight. The two models share no tensors, so one optimiser
+    can train both. The recorded loss is the sum of both losses.
 
-    Both steps use the same sampled examples, as in the authors' code if its option ``lam`` is set.
-    The authors' code differs in two ways. In the authors' code, a client's probability of being
-    sampled is proportional to the client's number of examples, and all participants have equal
-    weights. Here the run samples clients uniformly. Here a client that has never taken part
-    predicts with the received model. In the authors' code such a client predicts with the initial
-    model. `max_grad_norm` is not allowed, since it would clip the gradients of both models
-    together.
+    The authors' code also uses the same examples for both updates if its option ``lam`` is set. The
+    authors' code differs in two ways. In the authors' code, a client's probability of being sampled
+    is proportional to the client's number of examples, and all participants have equal weights.
+    Here the run samples clients uniformly. Here a client that has never taken part predicts with
+    the received model. In the authors' code such a client predicts with the initial model.
+    `max_grad_norm` is not allowed, since it would clip the gradients of both models together.
 
     Args:
         fedavg: FedAvg built for a task; the server must simply average the models.

@@ -22,10 +22,10 @@ def fedaux(fedavg: Method, *, scale: Weight = 10.0, vector: str = "aux") -> Meth
     absent clients. An absent client keeps the last model that it received. A client that has never
     taken part gets the mean of the models, as in the public code.
 
-    The public code has three variants. This method is the variant ``fedaux``. The README of the
-    public code uses another variant, ``fedpub_aux``. In this other variant, clients also train
-    masks for all weights. In the public code, the loss of ``fedaux`` includes the distance to the
-    received model, but this distance is computed from tensors without a gradient. The distance
+    The public code has three variants. This method is the variant that the public code calls
+    ``fedaux``. The README of the public code uses the variant ``fedpub_aux``, in which clients also
+    train masks for all weights. In the public code, the loss of ``fedaux`` includes the distance to
+    the received model, but this distance is computed from tensors without a gradient. The distance
     therefore changes no parameter and is left out here. The published settings are a width of 256,
     sigma 10, dropout .7, and 100 rounds of one epoch. The optimiser is Adam with a learning rate of
     .01 and a weight decay of 5e-4. Each client keeps Adam's moments from round to round.

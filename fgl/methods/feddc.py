@@ -24,21 +24,24 @@ def feddc(fedavg: Method, *, penalty: Weight = 0.01) -> Method:
 
     - ``h_k += theta_k - theta^t`` is the client's drift (Eq. 6);
     - ``s_k <- s_k - c_k + (theta^t - theta_k) / (S eta)`` is the mean of the client's gradients
-      over the S local steps. An Adam step is not a multiple of a gradient. With Adam, ``s_k`` is
-      therefore the mean gradient of the client's loss at ``theta^t``, as in `scaffold`.
+      over the S local steps. With Adam, this formula does not give a mean gradient, since an Adam
+      step is not a multiple of a gradient. With Adam, ``s_k`` is instead the mean gradient of the
+      client's loss at ``theta^t``, as in `scaffold`.
 
-    The server computes ``theta^{t+1} = mean_S theta_k + 1 / K sum_k h_k``, as in FedDyn, and adds
-    ``1 / K sum_S n_k / n (change of s_k)`` to ``s``. Client k has n_k training examples, and n is
-    the mean of n_k over all clients. Clients send n_k before the first round
-    (`fgl.federation.Joining`). A fixed point has ``s = 1 / K sum_k n_k / n s_k = 0`` and
+    The server computes ``theta^{t+1} = mean_P theta_k + 1 / K sum_k h_k``, as in FedDyn. Here P is
+    the set of participants, and K is the number of all clients. The server also adds
+    ``1 / K sum_P n_k / n d_k`` to ``s``, where d_k is the change of ``s_k``. Client k has n_k
+    training examples, and n is the mean of n_k over all clients. Clients send n_k before the first
+    round (`fgl.federation.Joining`). A fixed point has ``s = 1 / K sum_k n_k / n s_k = 0`` and
     ``sum_k h_k = 0``. So at a fixed point, the total gradient over all clients' examples is 0. This
     holds whichever clients take part in a round.
 
     With plain SGD, this method computes the same local steps and the same models as the authors'
-    code, apart from three differences. First, S is here the client's own number of steps. In the
-    authors' code S is the mean number of steps over clients. Second, clients here predict with
-    theta. The authors also score means of the clients' models. Third, gradients are clipped only if
-    `fedavg` clips gradients; the authors clip gradients at norm 10.
+    code, apart from three differences. First, the number S of steps is here the client's own
+    number. In the authors' code, S is the mean number of steps over clients. Second, clients here
+    predict with the server's model theta. The authors also score means of the clients' models.
+    Third, gradients are clipped only if `fedavg` clips gradients; the authors clip gradients at
+    norm 10.
 
     Args:
         fedavg: FedAvg built for a task; the server must simply average the models.
@@ -46,8 +49,8 @@ def feddc(fedavg: Method, *, penalty: Weight = 0.01) -> Method:
 
     Raises:
         ValueError: if a number is out of range, if the server of `fedavg` does not simply average
-            the models, or if clients train tensors outside the model. The start of a run raises a
-            ValueError if an outer method has a different optimizer.
+            the models, or if clients train tensors outside the model. A run raises a ValueError if
+            an outer method replaces the optimizer of `fedavg`.
 
     Example:
         >>> method = feddc(fgl.fedavg(torch.nn.Linear(1, 1)))

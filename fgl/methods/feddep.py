@@ -67,34 +67,35 @@ def feddep(
     returned gradients only through the client's prototypes. So here clients send prototypes, and
     each client itself computes the gradients that the other clients would return, as in the paper's
     abstract ("pseudo-FL"). As in the public code, two softmaxes are applied in a row: one to the
-    encoder's output, and one inside the cross-entropy. The generated number of neighbours is
-    rounded to the nearest integer for the comparison with hidden neighbours, and for mending a
-    graph. For the comparison with prototypes, the generated number of neighbours is rounded down.
-    Here the input of each layer is the output of the previous layer. In the paper's appendix, the
-    input of each layer is the embedding. A node's embedding is the mean over P slots, including
-    empty slots.
+    encoder's output, and one inside the cross-entropy. The generator also predicts how many
+    neighbours a node lacks. The prediction is rounded to the nearest integer when a graph is
+    mended, and when generated embeddings are compared with hidden neighbours. The prediction is
+    rounded down when generated embeddings are compared with prototypes. Here the input of each
+    layer is the output of the previous layer. In the paper's appendix, the input of each layer is
+    the embedding. A node's embedding is the mean over P slots, including empty slots.
 
     The clustering differs from the clustering in the public code. Here k-means runs on the
     encoder's embeddings. The public code applies k-means and then DEC to the embeddings of a
     stacked autoencoder. Here the prototype of a sampled node is used. The public code sometimes
     uses the prototype of a hidden neighbour instead. The public code also ignores a prototype if
-    the sum of the prototype's entries is negative. Here each step uses the local gradient once, and
-    uses the same sample of noise for all clients. The public code uses the local gradient twice.
-    The public code also adds the gradients for one client to the gradients for the next client.
-    Here every forward pass mends the whole graph, without noise or dropout. The public code mends
-    the graph only once, in training mode and after nodes were hidden. The public code also computes
-    scores on graphs without generated neighbours. All clients start from the same generator.
-    Clients do not send numbers of missing neighbours, since no client uses these numbers. When
-    embeddings are computed, both layers of the encoder use the same sample of neighbours. After the
-    first round, ``l CE`` uses a copy of the received classifier. In the public code, this term uses
-    the generator's own classifier, which is randomly initialised. Here and in the public code, this
-    classifier is trained for `gen_local_epochs` steps and then discarded. So classifiers are
-    trained for one round before any graph is mended. Here the optimiser of a generator keeps its
-    state from step to step. The public code creates a new optimiser (SGD with learning rate .1) in
-    each step. The published 200 epochs correspond to 100 exchanges of two steps. The public code
-    trains the classifier on minibatches of 64 nodes with 5 sampled neighbours per layer. Here the
-    task defines the minibatches. Unlike the paper, this implementation does not claim differential
-    privacy of edges.
+    the sum of the prototype's entries is negative. Here each step counts the gradient of ``L``
+    once, and the public code counts it twice. Here a step samples the generator's noise once for
+    the comparisons with all clients j. The public code also adds the gradients for one client to
+    the gradients for the next client. Here every forward pass mends the whole graph, without noise
+    or dropout. The public code mends the graph only once, in training mode and after nodes were
+    hidden. The public code also computes scores on graphs without generated neighbours. All clients
+    start from the same generator. Clients do not send numbers of missing neighbours, since no
+    client uses these numbers. When embeddings are computed, both layers of the encoder use the same
+    sample of neighbours. The term ``l CE`` is computed with a copy of the classifier that the
+    client receives after the first round. In the public code, this term uses the generator's own
+    classifier, which is randomly initialised. Here and in the public code, this classifier is
+    trained for `gen_local_epochs` steps and then discarded. So classifiers are trained for one
+    round before any graph is mended. Here the optimiser of a generator keeps its state from step to
+    step. The public code creates a new optimiser (SGD with learning rate .1) in each step. The
+    published 200 epochs correspond to 100 exchanges of two steps. The public code trains the
+    classifier on minibatches of 64 nodes with 5 sampled neighbours per layer; here the task defines
+    the minibatches. Unlike the paper, this implementation does not claim differential privacy of
+    edges.
 
     Args:
         fedavg: FedAvg built for a task; the server must simply average the models. Generators also
@@ -109,9 +110,9 @@ def feddep(
         count_weight: a.
         embedding_weight: b.
         label_weight: l.
-        targets: the prototypes of another client to compare with. Either the nearest prototype is
-            used for each generated neighbour, or a node of the other client is sampled and its
-            prototype is used.
+        targets: which of another client's prototypes a generated neighbour is compared with.
+            ``"nearest"``: the nearest prototype. ``"drawn"``: the prototype of a sampled node of
+            the other client.
 
     Raises:
         ValueError: if a number is out of range, if the model is not a `fgl.nn.DeepNeighbours`, or
@@ -194,14 +195,12 @@ def prototypes_of_others(message: Message) -> dict[str, tuple[Tensor, Tensor]]:
 def hidden_nodes(
     model: DeepNeighbours, graph: Graph, own: Mapping[str, Any], share: float
 ) -> tuple[Graph, Tensor, Tensor]:
-    """Hide some validation nodes.
-
-    Return the graph of all other nodes, and the hidden neighbours of each of them.
+    """Remove a random fraction `share` of the validation nodes from a client's graph.
 
     Returns:
-        Three results: the graph of the m remaining nodes; each node's number of missing neighbours,
-        int64 ``[m]``; and the missing neighbours' embeddings, float ``[m, P, d]``, which are 0 in
-        empty slots.
+        Three results: the graph of the m remaining nodes; each remaining node's number of removed
+        neighbours, int64 ``[m]``; and the removed neighbours' embeddings, float ``[m, P, d]``,
+        which are 0 in empty slots.
     """
     nodes: Any = graph.val_mask.nonzero().squeeze(1)  # type: ignore[union-attr]
     order = torch.randperm(len(nodes), device=nodes.device)
@@ -232,7 +231,7 @@ def generated(
     mask, number = graph.training_mask, missing.clamp(max=hidden.shape[1])
 
     def loss(params: Params, prototypes: Mapping[str, tuple[Tensor, Tensor]]) -> Tensor:
-        """``a SmoothL1(count, missing) + b near(made, hidden) + l CE`` and others' prototypes."""
+        """The loss ``(L + b sum_j near(z, prototypes of j)) / K`` (see `feddep`)."""
         own, rest = within(params, "generator."), within(params, "classifier.")
         count, embeddings = functional_call(model.generator, own, (graph.x, graph.adj))
         read = graph.x, graph.adj, fused(count, embeddings)

@@ -32,10 +32,10 @@ def feddyn(fedavg: Method, *, penalty: Weight = 0.01) -> Method:
     over all clients' examples is 0. This holds for any choice of the clients that take part in a
     round.
 
-    The steps are the same as in the authors' code, and so are the models, with two exceptions. Here
-    clients predict with theta. The authors' plots show results of another model, the mean of all
-    clients' models. Gradients are clipped only if `fedavg` clips gradients; the authors clip
-    gradients at norm 10.
+    This method computes the same local steps and the same models as the authors' code, apart from
+    two differences. First, clients here predict with the server's model theta. The authors' plots
+    show results of another model, the mean of all clients' models. Second, gradients are clipped
+    only if `fedavg` clips gradients; the authors clip gradients at norm 10.
 
     Args:
         fedavg: FedAvg built for a task; the server must simply average the models.
@@ -70,7 +70,7 @@ def feddyn(fedavg: Method, *, penalty: Weight = 0.01) -> Method:
 
 
 def drifting(fedavg: Method, name: str) -> Method:
-    """FedAvg in which clients keep a drift, the common base of `feddyn` and `feddc`.
+    """FedAvg in which each client keeps a drift; `feddyn` and `feddc` extend this method.
 
     A joining client sends its number of examples. A client keeps its drift ``h_k``. A client's
     context contains the client's drift and the ratio ``n_k / n``. The server adds the clients' mean
@@ -174,9 +174,9 @@ def share_of(message: Mapping[str, Any], graph: Graph) -> Tensor:
 
 
 def inner(one: Mapping[str, Tensor], other: Mapping[str, Tensor]) -> Tensor:
-    """The inner product of two models, over the names in the first model.
+    """The inner product of two models, over the names in the model `one`.
 
-    No gradient flows to the first model.
+    No gradient flows to `one`.
 
     Example:
         >>> inner({"w": torch.tensor([1.0, 2.0])}, {"w": torch.tensor([3.0, 4.0])})

@@ -70,8 +70,8 @@ def fedgm(
     only the block of the client's own nodes. So the batch norm statistics of an edge network are
     computed over the nodes of all clients. Here a client applies its edge network only to its own
     nodes. In the public code, the server scores its model on validation nodes after each training
-    step, and uses the model that scored best. A real server does not have these validation nodes.
-    Here the server uses the model of the last step.
+    step, and uses the model that scored best. In a real federation, only clients have validation
+    nodes. So here the server uses the model of the last step.
 
     Args:
         fedavg: FedAvg built for a task. Only the model of `fedavg` is used. The loss and the local

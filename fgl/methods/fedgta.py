@@ -36,19 +36,20 @@ def fedgta(
     one-hot label. The row of any other node contains the model's probabilities. Propagation starts
     from ``F = Y``. Each of `propagations` steps computes ``F <- alpha S F + (1 - alpha) Y`` with
     ``S = D^-1/2 (A + I) D^-1/2``, and then adds each training node's one-hot label to the node's
-    row. The matrix Y' is F after a softmax of each row, but the row of a training node is again the
-    one-hot label. The client sends its model, the moments of the columns of Y' (Eq. 5) and its
-    confidence ``sum_v d_v sum_c (1 / e + p_vc log p_vc)`` (Eq. 4). Here d_v is the degree of node
-    v, and p_v is a softmax of row v of ``F / temperature``. Client i gets a mean of the models of
-    all clients j with ``cos(moments_i, moments_j) > threshold``. The confidences are the weights in
-    this mean (Eq. 6 and 7).
+    row. In the resulting matrix Y', the row of a training node is the node's one-hot label. Any
+    other row of Y' is the softmax of the same row of F. The client sends its model, the moments of
+    the columns of Y' (Eq. 5) and its confidence ``sum_v d_v sum_c (1 / e + p_vc log p_vc)`` (Eq.
+    4). Here d_v is the degree of node v, and p_v is a softmax of row v of ``F / temperature``.
+    Client i gets a mean of the models of all clients j with
+    ``cos(moments_i, moments_j) > threshold``. The confidences are the weights in this mean (Eq. 6
+    and 7).
 
     This method follows the authors' code, with three exceptions. In the authors' code, clients keep
     their Adam state (``Training(keep_optimizer=True)``). In the authors' code, a node that is in no
     split uses its true label. Here such a node uses the model's probabilities, like every node
     outside the training split. If a graph has no edges, its client's confidence is 0. If all
-    confidences in a mean are 0, this method gives the clients equal weights, and the mean in the
-    authors' code is NaN. The authors use a GAMLP as the model; here the task defines the model.
+    confidences in a mean are 0, the clients have equal weights here. In the authors' code, this
+    mean is NaN. The authors use a GAMLP as the model; here the task defines the model.
 
     Args:
         fedavg: FedAvg built for a task; the server must simply average the models. The model

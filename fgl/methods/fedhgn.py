@@ -42,14 +42,14 @@ def fedhgn(
         fedavg: FedAvg built for a task; the task's model must have bases, such as
             ``fgl.nn.RGCN(..., num_bases=4)``.
         align: weight of the alignment, at least 0.
-        coefficients: the last part of the names of tensors that hold coefficients
+        coefficients: the part after the last dot in the name of each tensor that holds coefficients
             ``[num_relations, num_bases]``.
         draw: if true, each client initialises its own coefficients in its first round, by Glorot's
             uniform rule as in `fgl.nn.RGCN`. If false, all clients start from one common set of
             coefficients, so a relation number must have the same meaning for all clients.
 
     Raises:
-        ValueError: if no tensor's name ends in this part, or if `align` is negative.
+        ValueError: if the model has no such coefficients, or if `align` is negative.
 
     Example:
         >>> net = fgl.nn.RGCN(4, 8, 2, num_relations=3, num_bases=2)

@@ -24,8 +24,8 @@ def fedproto(fedavg: Method, *, weight: Weight = 1.0, draw: bool = True) -> Meth
     ``C^c`` is the mean of ``C_i^c`` over the clients that have class c. A client minimises
     ``loss + lambda mean_v ||h_v - C^{y_v}||^2 / d``, where v runs over the client's training
     examples, and d is the width of an embedding. The second term of this loss is 0 in the first
-    round. The term is also 0 for a class that has no ``C^c`` yet. If no participant has class c,
-    the earlier ``C^c`` is kept.
+    round. Examples of a class c that has no ``C^c`` yet add 0 to this term. If no participant has
+    class c, the earlier ``C^c`` is kept.
 
     In the paper's Eq. 6, a client's weight is proportional to the client's number of examples. In
     Eq. 7, the loss compares means of embeddings. This method follows the authors' code instead,

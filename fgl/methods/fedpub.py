@@ -42,15 +42,16 @@ def fedpub(
 ) -> Method:
     """Train weights ``W * m``: each client keeps its masks m, and similar clients average W.
 
-    A client minimises ``loss(W * m) + l1 ||m||_1 + l2 sum_n ||W_n - W_n received||_2`` over W and
-    m. The sum is over the tensors n of the model. The client starts from its own m. In the first
-    round, all entries of m are 1. The last term of this loss is used from the second round on. For
-    predictions, the client sets all entries of m with ``|m| < l1`` to 0. The client sends W and
-    ``e_i``. The masked model embeds the nodes of `probes`, and ``e_i`` is the mean of these
-    embeddings. The server could not compute ``e_i``, since the server has no masks. Client i gets
-    ``sum_j S_ij W_j``. The matrix S has the entries ``exp(scale cos(e_i, e_j))``, and each row is
-    divided by the row's sum. A new client gets the mean of the models. Each client keeps its masks
-    and its batch norm statistics. The mixes of a round do not include models of absent clients.
+    A client minimises ``loss(W * m) + l1 ||m||_1 + l2 sum_n ||W_n - W^t_n||_2`` over W and m. Here
+    W^t are the received weights, and the sum is over the tensors n of the model. The client starts
+    from its own m. In the first round, all entries of m are 1. The last term of this loss is used
+    from the second round on. For predictions, the client sets all entries of m with ``|m| < l1`` to
+    0. The client sends W and ``e_i``. The masked model embeds the nodes of `probes`, and ``e_i`` is
+    the mean of these embeddings. The server could not compute ``e_i``, since the server has no
+    masks. Client i gets ``sum_j S_ij W_j``. The matrix S has the entries
+    ``exp(scale cos(e_i, e_j))``, and each row is divided by the row's sum. A new client gets the
+    mean of the models. Each client keeps its masks and its batch norm statistics. The mixes of a
+    round do not include models of absent clients.
 
     This method follows the public code, except for the penalties. In the public code, the penalties
     have no gradient, since ``state_dict()`` detaches its tensors. Here the penalties have a
@@ -71,9 +72,10 @@ def fedpub(
         penalties: whether the penalties have a gradient; in the public code they have no gradient.
         masks: which tensors have a mask: either all weights with at least two dimensions, or all
             trained tensors.
-        of: the input of `embed`. The choice is between the model's outputs and the model's
-            embeddings, which the last hidden convolution returns before the activation. By default,
-            embeddings if the model takes ``return_embedding=True``, otherwise outputs.
+        of: which of the model's results `embed` gets: the outputs (``"answers"``), or the
+            embeddings (``"embedding"``), which the last hidden convolution returns before the
+            activation. The default ``"auto"`` selects embeddings if the model takes
+            ``return_embedding=True``, and outputs otherwise.
         embed: a function that computes ``e_i`` from a matrix ``[R, C]``. The matrix contains the
             rows that the client's masked model returns for the probes.
 

@@ -48,8 +48,9 @@ def random_neighbours(graph: Graph, count: int, width: int) -> tuple[Tensor, Ten
     Nodes are sampled from all nodes that have a neighbour.
 
     Returns:
-        The features, float ``[count, width, num_features]``, and the numbers of neighbours, int64
-        ``[count]``. All numbers are `width`, or all are 0 if no node has a neighbour.
+        The features, float ``[count, width, num_features]``, and the number of sampled neighbours
+        of each node, int64 ``[count]``: always `width`, or always 0 if no node of the graph has a
+        neighbour.
 
     Example:
         >>> graph = fgl.Graph(torch.eye(2), torch.tensor([[0, 1], [1, 0]]))
@@ -76,9 +77,10 @@ def fedsage_plus(
 
     Client i minimises ``(L_i + b sum_{j != i} greedy(H_i, neighbours of random nodes of j)) / K``
     (Eq. 9). Here H_i are the neighbours that client i generates for its own training nodes. Only
-    the part of the generator that generates features is trained. A node with m hidden neighbours is
-    compared with the first m neighbours of a node of client j. A node without hidden neighbours is
-    not compared. Clients send only generated rows, and gradients for the generated rows of other
+    the part of the generator that generates features is trained. If a training node has m hidden
+    neighbours, its generated neighbours are compared with the first m neighbours of a random node
+    of client j. If a training node has no hidden neighbours, its generated neighbours are not
+    compared. Clients send only generated rows, and gradients for the generated rows of other
     clients. A client's features and generator are never sent. A client that is absent in a round is
     left out of that round. A client that receives no gradients learns only from its own loss.
 
@@ -87,8 +89,8 @@ def fedsage_plus(
             `fgl.nn.NeighbourGenerator`.
         weight: b, at least 0.
         neighbours: ``(graph, count, width) -> features, number``. In each epoch, this function
-            samples real neighbours, and a client compares the offers of other clients with these
-            neighbours.
+            samples real neighbours. A client compares the neighbours that other clients generated
+            with these real neighbours.
 
     Raises:
         ValueError: if `weight` is negative, or if `fedavg` does not sample local steps.
@@ -185,7 +187,7 @@ def offer(model: Any, params: Params, graph: Graph, context: Any, drawn: Any) ->
 
 
 def gradients(context: Any, graph: Graph, neighbours: Neighbours) -> Message:
-    """Gradients of the greedy loss with respect to the offers of all other clients."""
+    """Gradients of the greedy loss with respect to the neighbours that other clients generated."""
     by_owner = {}
     for owner, generated in context.get("made", {}).items():
         features, number = neighbours(graph, generated.shape[0], generated.shape[1])
@@ -273,7 +275,7 @@ def check_offer(model: Any, message: Any, most: float) -> None:
 
 
 def check_gradients(model: Any, sent: Any, client: int, rows: Any) -> None:
-    """Require one gradient for each offer of another client."""
+    """Require a gradient for the neighbours that each other client has generated."""
     fed.check_keys(sent, [k for k in rows if k != str(client)], "gradients")
     for owner, gradient in sent.items():
         _check(model, f"gradients[{owner!r}]", gradient, int(rows[owner]))

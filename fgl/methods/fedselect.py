@@ -7,7 +7,7 @@ In addition to its trained model, a client keeps three tensors for each weight:
   arrives, the client replaces these entries, and no others, by its own values. An entry that was
   selected at the end of the last round starts from the server's mean.
 - ``"reference"``, which contains the values of the weight at the client's last selection. The next
-  selection compares the trained values with these values.
+  selection compares the weight's values after training with ``"reference"``.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -55,12 +55,12 @@ def fedselect(
     Args:
         fedavg: FedAvg built for a task.
         top: fraction of a weight's shared entries that become personal in one selection.
-        cap: a fraction of a weight's entries. If the personal entries are more than this fraction,
-            no further entry of this weight is selected.
+        cap: bound for the fraction of a weight's entries that are personal. If the fraction is
+            above this bound, no further entry of the weight is selected.
         every: number of rounds between a client's selections, at least 1; only rounds in which the
             client takes part are counted.
-        passes: the passes of a local epoch, in order. True stands for a pass that changes the
-            personal entries, and False for a pass that changes the shared entries.
+        passes: the passes of a local epoch, in order. The value True means a pass that changes the
+            personal entries, and False means a pass that changes the shared entries.
 
     Raises:
         ValueError: if a number is out of range, if `passes` is empty, or if `fedavg` is a
@@ -199,7 +199,9 @@ def selected(mask: Tensor, value: Tensor, reference: Tensor, *, top: float, cap:
 
 
 def select(changes: Tensor, mask: Tensor, *, top: float, cap: float) -> Tensor:
-    """Select the shared entries that changed most, or none if more than `cap` are already personal.
+    """Select the fraction `top` of the shared entries that changed most.
+
+    No entry is selected if the fraction of personal entries is already above `cap`.
 
     Example:
         >>> mask = torch.tensor([True, False, False])

@@ -27,10 +27,10 @@ def fedspa(fedavg: Method, *, feature_share: PositiveShare = 0.2) -> Method:
     tensors: u for dissimilar neighbours, and a for similar neighbours. For both kinds the client
     sends ``F_k = (grad mean_i log p_k(y_i))^2``, computed in training mode. The weight ``w(d)_k``
     is ``exp(-(d_k - min d) / (max d - min d))``, divided by the sum of these values over clients.
-    The server averages the tensors u with weights ``w(||F_k - mean F||_1)``, computed from the part
-    of F that belongs to u. The tensors a are averaged with weights from the part of F that belongs
-    to a. All other tensors are averaged with weights ``w(e)``. So the largest weight is always e =
-    2.718 times the smallest weight. If all distances d_k are equal, clients have equal weights.
+    The server averages both kinds of tensors with weights ``w(||F_k - mean F||_1)``. For each kind,
+    these weights are computed from the entries of F for the tensors of this kind. All other tensors
+    are averaged with weights ``w(e)``. So the largest weight is always e = 2.718 times the smallest
+    weight. If all distances d_k are equal, clients have equal weights.
 
     The paper calls the energy e_k a bias of homophily. This method follows the public code. The
     public code computes the distance between an energy and the mean energy, but weights clients by
@@ -41,14 +41,14 @@ def fedspa(fedavg: Method, *, feature_share: PositiveShare = 0.2) -> Method:
 
     The public code differs in five ways. In the public code, F also depends on labels of validation
     and test nodes, so F reveals test labels to the server. Here F depends only on labels of
-    training nodes. In the public code, the server shuffles the clients but not the energies. So a
-    client's weight can come from another client's energy. Here a client's weight always comes from
-    the client's own energy. The public code divides by 0 if all energies are equal; this method
-    gives all clients equal weights. The public code also divides by 0 if all sampled features of a
-    client are 0; this method sets the client's energy to 0. The public code applies dropout during
-    evaluation. In a directed graph, the public code uses edges in both directions: smoothing passes
-    features from target to source, and the sum over neighbours passes features from source to
-    target. Here both operations pass features from source to target.
+    training nodes. In the public code, the server shuffles the list of clients without shuffling
+    the list of energies. So a client can get the weight that belongs to another client's energy.
+    Here a client's weight always comes from the client's own energy. The public code divides by 0
+    if all energies are equal; this method gives all clients equal weights. The public code also
+    divides by 0 if all sampled features of a client are 0; this method sets the client's energy to
+    0. The public code applies dropout during evaluation. In a directed graph, the public code
+    averages features from target to source (``M x``), but adds up neighbours from source to target.
+    Here averages and sums both go from source to target.
 
     The public script trains with SGD (learning rate .1), 4 steps, a width of 128 and dropout .1.
 
@@ -115,7 +115,7 @@ def check_squares(squares: Any, shapes: Mapping[str, torch.Size]) -> None:
 
 
 def kind_of(name: str) -> str:
-    """The entry of `KINDS` that a tensor's name contains, or "" if the name contains neither entry.
+    """The entry of `KINDS` that a tensor's name contains, or "" if there is no such entry.
 
     Example:
         >>> kind_of("convs.0.unlike_low"), kind_of("convs.0.itself")
@@ -160,7 +160,8 @@ def fisher(method: Method, params: Params, graph: Graph, names: list[str], mask:
         params: the parameters at which the gradient is computed.
         graph: a graph with class labels.
         names: names of the parameters.
-        mask: bool ``[num_nodes]``, True for the nodes to use. If there are none, the result is 0.
+        mask: bool ``[num_nodes]``, True for the nodes to use. If the mask is empty, the result is
+            0.
     """
     leaves = {name: params[name].detach().clone().requires_grad_() for name in names}
     with torch.enable_grad(), method.at(graph), fed.in_mode(fed.stand_in(method.model), True):
@@ -182,9 +183,9 @@ def distances(squares: Params, kind: str) -> Tensor:
 def shares(distance: Tensor) -> Tensor:
     """Weights ``[K]`` with sum 1, proportional to ``exp(-(d - min d) / (max d - min d))``.
 
-    Distances that differ only by rounding are treated as equal. For example, two clients are always
-    equally far from their mean. Without this rule, a rounding error would give one of the two
-    clients a weight of .73.
+    Distances that differ only by rounding are treated as equal. For example, if there are only two
+    clients, their distances to the mean are always equal. A rounding error in these distances would
+    otherwise give one client a weight of .73.
 
     Example:
         >>> shares(torch.tensor([3.0, 3.0 + 1e-6]))

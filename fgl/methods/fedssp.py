@@ -33,18 +33,18 @@ def fedssp(fedavg: Method, *, weight: Weight = 25.0, draw: bool = True) -> Metho
 
     The preference is a vector p that a client adds to embeddings before the head of its model. The
     preference is not trained until there is a consensus. Each client keeps its own head. The head
-    is linear: ``W (e + p) + b = W e + (W p + b)``. Therefore a preference has the effect of a
-    change of the head's bias.
+    is linear: ``W (e + p) + b = W e + (W p + b)``. So adding a preference has the same effect as
+    adding W p to the head's bias.
 
     As in the public code, each client initialises its own model, including the shared part (see
     `draw`). In the first round the encoders are not averaged. Batch norm statistics are never sent.
     The public code seems to contain mistakes in the following places:
 
-    - The public code runs only on a GPU. In the public code, the preference stays zero, since the
-      loss reads a copy that the optimiser does not train. During evaluation, the public code does
-      not add the preference at all. Here the task's optimiser trains the preference, and the
-      deployed model contains it. For the preference, the public code declares SGD with a learning
-      rate of .005, but never resets the gradient to zero.
+    - The public code runs only on a GPU. In the public code, the preference stays zero: the loss
+      reads a copy of the preference, and the optimiser does not train this copy. During evaluation,
+      the public code does not add the preference at all. Here the task's optimiser trains the
+      preference, and the deployed model contains it. For the preference, the public code declares
+      SGD with a learning rate of .005, but never resets the gradient to zero.
     - The public code resets its moving average of embeddings in each step. So the average is only
       half of the step's mean embedding. The public code's tau of 100 corresponds to ``weight=25``.
     - The public code creates a new AdamW for each step. This is equivalent to
@@ -54,7 +54,7 @@ def fedssp(fedavg: Method, *, weight: Weight = 25.0, draw: bool = True) -> Metho
     - The public code creates three things that it never uses: FedStar's structural encodings,
       client weights that depend on numbers of examples, and an Adam optimiser.
     - The public code splits a client's graphs into fixed minibatches, and leaves out graphs without
-      edges. Here the task samples minibatches, and graphs without edges are used.
+      edges. Here the task samples minibatches, also from graphs without edges.
 
     Args:
         fedavg: FedAvg built for a task whose model is a `fgl.nn.SSP`. The server must simply

@@ -49,9 +49,9 @@ def fedtad(
 
     A client also sends its reliability for each class (see `class_reliability`). ``w_kc`` is client
     k's reliability for class c, divided by the sum of all participants' reliabilities for class c.
-    The server runs `epochs` turns per round. In each turn, the server samples noise z and generates
-    a graph of `num_nodes` nodes, with the same number of nodes for every class. Nodes of class c
-    have the features ``x = G(z, c)``, where G is the generator. Each node is connected to
+    The server trains for `epochs` epochs per round. In each epoch, the server samples noise z and
+    generates a graph of `num_nodes` nodes, with the same number of nodes for every class. Nodes of
+    class c have the features ``x = G(z, c)``, where G is the generator. Each node is connected to
     `neighbours` nodes: those whose features have the largest cosine with the node's features. The
     node itself is one of these nodes. Then G takes `generator_steps` Adam steps on
     ``fit L_CE - L_div + diversity L_dis``. After that, the mean model takes `distil_steps` Adam
@@ -60,34 +60,35 @@ def fedtad(
     - ``L_CE = sum_k sum_c w_kc mean_{i of c} CE(f_k(x)_i, c)``, where f_k is the model of client k;
     - ``L_div = sum_k sum_c w_kc mean_{i of c} |f(x)_i - f_k(x)_i|``, where f is the mean model, and
       the mean is over nodes and outputs;
-    - ``L_dis = sum_k exp(-mean_ij ||z_i - z_j||^2 / d_z  |x_i - x_j| / d_x)``.
+    - ``L_dis = sum_k exp(-mean_ij (||z_i - z_j||^2 / d_z) (|x_i - x_j| / d_x))``.
 
     The server keeps G and both Adam states from round to round. In all other respects, this method
     is FedAvg. The method requires nodes with class labels, and one graph per client (Section 4 of
     the paper).
 
-    In three places, the public code differs from this method and from the paper. The public code
-    multiplies A and D^-1 entry by entry. As a result, the public code's "walks" are ids of random
-    nodes, and large ids dominate the topology features. Here the topology features are the return
-    probabilities of the paper. Another function can be passed as `topology`. The public code's GCN
-    also applies dropout during evaluation. Here dropout is applied only in the mean model, and only
-    in training. If no client has a certain class, the public code divides 0 by 0. Here this class
-    gets weight 0. In the public code, a client's weight is its number of nodes, and clients keep
-    their Adam state. Here the task determines the weights and whether the state is kept.
+    In three places, the public code differs from this method and from the paper. To compute walks
+    on the graph, the public code multiplies A and D^-1 entry by entry, instead of as matrices. As a
+    result, the "walks" are ids of random nodes, and large ids dominate the topology features. Here
+    the topology features are the return probabilities of the paper. Another function can be passed
+    as `topology`. The public code's GCN also applies dropout during evaluation. Here dropout is
+    applied only in the mean model, and only in training. If no client has a class c, all
+    reliabilities for c are 0, and the public code divides 0 by 0. Here ``w_kc`` is then 0. In the
+    public code, a client's weight is its number of nodes, and clients keep their Adam state. Here
+    the task determines the weights and whether the state is kept.
 
     Args:
         fedavg: FedAvg built for a task; the server must simply average the models.
         generator: G, with the same numbers of features and classes as the clients' graphs.
-        topology: a function ``graph -> [num_nodes, d]``. Two nodes are compared by the cosine of
-            ``h = [features || topology]``, in which the results of this function are appended to
-            the node's features.
+        topology: a function ``graph -> [num_nodes, d]``. The results are appended to the nodes'
+            features: ``h = [features || topology]``. Two nodes are compared by the cosine of their
+            rows of h.
         num_nodes: nodes of a generated graph, at least the number of classes.
         neighbours: number of nodes to which each node is connected. The node itself is counted, so
             the number is at least 1.
-        epochs: number of the server's turns in a round. In a turn, first G and then the mean model
-            is trained.
-        generator_steps: number of Adam steps of G in each turn of the server.
-        distil_steps: number of Adam steps of the mean model in each turn of the server.
+        epochs: number of epochs of the server per round. In each epoch, the server trains G, and
+            then the mean model.
+        generator_steps: number of Adam steps of G in each epoch.
+        distil_steps: number of Adam steps of the mean model in each epoch.
         generator_lr: learning rate of G's Adam.
         distil_lr: learning rate of the mean model's Adam.
         distil_decay: weight decay of both Adam optimisers.
@@ -138,7 +139,7 @@ def fedtad(
         return messages, {**new, "model": learnt, **more}
 
     def prepared(teachers: list[Any], reliable: Tensor) -> Lesson:
-        """The lesson of a round, for labels as evenly distributed as possible."""
+        """The losses of a round; the generated nodes are distributed evenly over the classes."""
         labels = torch.arange(num_nodes, device=reliable.device)
         labels = (labels // (num_nodes // classes)).clamp(max=classes - 1)
         weight = shares(reliable)[:, labels] / labels.bincount()[labels]
@@ -154,7 +155,7 @@ def fedtad(
         return mean, {name: value for name, value in new.items() if value}
 
     def turn(lesson: Lesson, net: Params, mean: Params, adams: list[Any]) -> Any:
-        """Train the generator and the mean model for one turn; also return their Adam moments."""
+        """Train the generator and the mean model for one epoch; also return their Adam moments."""
         z = noise(num_nodes, generator.noise, lesson.weight)
         with fed.in_mode(model, False):
             loss = partial(lesson.of_generator, fit=fit, diversity=diversity)
@@ -314,7 +315,9 @@ def distance(student: Tensor, taught: Tensor, weight: Tensor) -> Tensor:
 
 
 def alike(z: Tensor, x: Tensor) -> Tensor:
-    """Agreement of distances in x and z, ``exp(-mean_ij ||z_i - z_j||^2 / d_z |x_i - x_j| / d_x)``.
+    """Loss that is small if different noise z gives different features x.
+
+    ``exp(-mean_ij (||z_i - z_j||^2 / d_z) (|x_i - x_j| / d_x))``, with widths d_z and d_x.
 
     Example:
         >>> alike(torch.tensor([[0.0], [1.0]]), torch.tensor([[3.0], [3.0]]))
@@ -326,5 +329,5 @@ def alike(z: Tensor, x: Tensor) -> Tensor:
 
 
 def noise(rows: int, width: int, like: Tensor) -> Tensor:
-    """Draw one turn's noise."""
+    """Draw one epoch's noise."""
     return torch.randn(rows, width, dtype=like.dtype, device=like.device)

@@ -38,29 +38,31 @@ def fggp(
 
     ``CE(view 1) + CE(view 2) + BCE(l, A) + align(P_2, P_1)``.
 
-    P_1 and P_2 are the class means of the embeddings in view 1 and view 2. For these means, the
-    class of a training node is the node's label. The class of any other node is the model's
-    prediction, and the predicted probability is the node's weight. The term `align` is a
-    contrastive loss: the two means of one class are a positive pair, and means of different classes
-    are negative pairs (Eq. 13). The server averages the clients' models and augmentors. Clients
-    also send P_1, their prototypes. The server clusters the prototypes of each class (FINCH, Eq. 4
-    to 6) and sends the means of the clusters. `by_prototypes` predicts with these means.
+    P_1 and P_2 are the class means of the embeddings in view 1 and view 2. In these means, a
+    training node belongs to the class of its label. Any node outside the training mask belongs to
+    the class that the model predicts, and the node's weight is the predicted probability. The term
+    `align` is a contrastive loss: the two means of one class are a positive pair, and means of
+    different classes are negative pairs (Eq. 13). The server averages the clients' models and
+    augmentors. Clients also send P_1, their prototypes. The server clusters the prototypes of each
+    class (FINCH, Eq. 4 to 6) and sends the means of the clusters. `by_prototypes` predicts with
+    these means.
 
     This method follows the authors' code, with five exceptions. Here `deploy` returns a model, and
-    the output of this model is scored. The authors instead score `by_prototypes` with the
-    prototypes of the last rounds. Therefore the authors' last layer starts every round from its
-    initial weights. Here the last layer is averaged like all other layers. The authors' network has
-    three layers and uses batch norm without parameters. Here the network is a `GCN`. Here clients
-    have the weights of `fedavg`. In the authors' code, a client's weight is its number of nodes.
-    Here P_1 is computed after training. Here dropout is off while P_1 is computed, and while the
-    nearest nodes are found. If a client lacks a class, the authors' code gives wrong labels to the
-    client's prototypes of all later classes. Here all prototypes get the correct labels.
+    the output of this model is scored. The authors instead score the output of `by_prototypes`,
+    which predicts with prototypes from the last rounds. Therefore the authors' last layer starts
+    every round from its initial weights. Here the last layer is averaged like all other layers. The
+    authors' network has three layers and uses batch norm without parameters. Here the network is a
+    `GCN`. Here clients have the weights of `fedavg`. In the authors' code, a client's weight is its
+    number of nodes. Here P_1 is computed after training. Here dropout is off while P_1 is computed,
+    and while the nearest nodes are found. If a client lacks a class, the authors' code gives wrong
+    labels to the client's prototypes of all later classes. Here all prototypes get the correct
+    labels.
 
     Args:
         fedavg: FedAvg built for a task. The task's model must be a `fgl.nn.GCN` that normalises
             edges.
-        neighbours: the second view connects each node to this number of other nodes, the nearest
-            ones. The number is at least 1; the authors use 3.
+        neighbours: number of nearest other nodes to which the second view connects each node, at
+            least 1. The authors use 3.
         every: number of rounds between two searches for nearest nodes, at least 1. Only rounds in
             which the client takes part are counted. The authors use 10 for citation graphs and 20
             for all other graphs.

@@ -202,9 +202,9 @@ def gcfl_plus(
         first_round: number of rounds before the first split; in these rounds the method equals
             FedAvg.
         seq_length: number of rounds that are compared, at least 1.
-        sequence: ``"updates"`` if a client's sequence contains the norms of the client's updates.
-            ``"gradients"`` if it contains the norms of the client's gradients after local training,
-            which the client sends as ``"gradient_norm"``.
+        sequence: the numbers that are compared. With ``"updates"``, a client's sequence contains
+            the norms of the client's updates. With ``"gradients"``, the sequence contains the norms
+            of the gradients after local training, which the client sends as ``"gradient_norm"``.
 
     Raises:
         TypeError: if an argument is not a number.

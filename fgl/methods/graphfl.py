@@ -33,18 +33,18 @@ def graphfl(
 
     Each local step of the task is an episode. In an episode, a client first adapts the model: it
     takes `adapt_steps` gradient descent steps on the client's support set. Then the local optimiser
-    takes one step of the unadapted model, with the gradient of the adapted model's loss on the
-    query set (MAML; GraphFL, Algorithm 1). For predictions, a client adapts the model to all its
-    training examples, in evaluation mode. If the task samples minibatches, every adaptation for
-    predictions uses the same sequence of minibatches.
+    takes one step from the model before adaptation. The step uses the gradient of the adapted
+    model's loss on the query set (MAML; GraphFL, Algorithm 1). For predictions, a client adapts the
+    model to all its training examples, in evaluation mode. If the task samples minibatches, every
+    adaptation for predictions uses the same sequence of minibatches.
 
     In the public code, each round creates a new Adam with weight decay for the step on the query
     set. To take the same step here, give the task one local step of SGD with a learning rate of 1,
     and use ``fedopt(graphfl(...), rule="adam", server_lr=0.02, beta2=0.999, tau=1e-8,
     weight_decay=5e-4, bias_correction=True, anew=True)``. In the public code, clients then
     fine-tune the new model, and the next round starts from the mean of the fine-tuned models. Here
-    the next round starts from the model before fine-tuning, because training makes this model, and
-    not a fine-tuned model, easy to adapt.
+    the next round starts from the model before fine-tuning. Training makes this model easy to
+    adapt, but does not make a fine-tuned model easy to adapt.
 
     Args:
         fedavg: FedAvg built for a task. Each adaptation step is a gradient step on the loss of
@@ -55,8 +55,9 @@ def graphfl(
         query: name of the rule that selects the support set and the query set. ``"half"``: in each
             step, a new random half of the examples is the support set, and the other half is the
             query set. ``"all"``: both sets contain all examples of the step. ``"validation"``: the
-            training nodes are the support set, and the validation nodes are the query set. Scores
-            on validation nodes are then scores on training data.
+            training nodes are the support set, and the validation nodes are the query set. Since
+            clients then train on the validation nodes, validation scores are scores on training
+            data.
         second_order: if true, the gradient also flows through the gradients of the adaptation, as
             in MAML. If false, the step uses the gradient of the query loss with respect to the
             adapted model, as in the public code.

@@ -17,7 +17,7 @@ FANOUTS, BATCH = (5, 5), 64
 
 
 def grouped(model: DeepNeighbours, graph: Graph, number: int, epochs: int) -> dict[str, Tensor]:
-    """A dict of prototypes, each prototype's number of nodes, and each node's prototype."""
+    """Group nodes by embedding: a dict with prototypes, sizes of groups, and each node's group."""
     sizes = graph.num_features, model.hidden_channels, int(graph.num_classes or 1)
     encoder = DeepEncoder(*sizes, dropout=model.classifier.dropout)
     rows = embeddings(encoder.to(graph.device, graph.x.dtype), graph, epochs)

@@ -17,14 +17,12 @@ Network = TypeVar("Network", bound=nn.Module)
 
 
 def network_of(method: Method, kind: type[Network], outer: str, way: str) -> Network:
-    """The model that clients train.
-
-    Raise an error unless the model is of the given class.
+    """Return the model that clients train, if it is of the given class.
 
     Args:
-        method: the argument of `outer`.
+        method: the method that the builder `outer` extends.
         kind: a class of `fgl.nn`.
-        outer: name of the calling builder.
+        outer: name of the builder that calls this function.
         way: end of the error message; it says how to build a suitable method.
 
     Raises:
@@ -77,7 +75,13 @@ def check_one_graph(graph: Graph, outer: str) -> None:
 
 
 def check_sees_all(outer: str, got: int, want: int) -> None:
-    """Raise a ValueError unless a step of the method `outer` reads all `want` nodes of a client."""
+    """Raise a ValueError unless a local step reads all nodes of a client.
+
+    Args:
+        outer: name of the method.
+        got: number of nodes that the step reads.
+        want: number of nodes of the client.
+    """
     reject_if(
         got != want,
         f"{outer} to see a client's {want} nodes in every step",

@@ -17,7 +17,7 @@ def local(fedavg: Method) -> Method:
     not used.
 
     Args:
-        fedavg: FedAvg built for a task. This FedAvg defines the local training.
+        fedavg: FedAvg built for a task. Clients use the local training of this method.
 
     Raises:
         ValueError: if clients train tensors outside the model, if clients send a message when they

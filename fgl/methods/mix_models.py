@@ -52,7 +52,7 @@ def mean_for_strangers(
             rounds.
 
     Returns:
-        The messages, and the new value of the state's ``"seen"``.
+        The messages, and a dict with the new value of the state's entry ``"seen"``.
 
     Example:
         >>> inbox = fgl.federation.Inbox({k: {"model": {"w": torch.tensor(2.0 * k)}}
@@ -76,7 +76,7 @@ def mix_similar(
 ) -> tuple[dict[int, Message], State]:
     """Mix the models of clients with similar rows, by a softmax of cosines (FED-PUB and FedAux).
 
-    A client that has never taken part is sent the mean.
+    A client that has never taken part gets the mean of the participants' models.
     """
     attention = softmax_attention(similarity(rows, centre=False), scale=scale)
     outbox, new = mix_models(inbox, attention)

@@ -65,16 +65,17 @@ def opfgl(
 
     ``fedavg's loss + 1/n sum_v gamma_v KL(f_g(v) || f(v))``.
 
-    The sum is over the client's n nodes v, with ``gamma_v = clamp(distil sum_c F_vc / (1 + log(1 +
-    H_c)))``. The matrix ``F`` contains the propagated labels (see `propagated_labels`). Each
-    training node has a score: the fraction of the node's training neighbours that have the node's
-    class. ``H_c`` is the sum of the scores of all training nodes of class c. So for frequent
-    classes a client learns more from its own labels, and for rare classes more from f_g.
+    The sum is over the client's n nodes v, with
+    ``gamma_v = clamp(distil sum_c F_vc / (1 + log(1 + H_c)))``. The matrix ``F`` contains the
+    propagated labels (see `propagated_labels`). Each training node has a score: the fraction of the
+    node's training neighbours that have the node's class. ``H_c`` is the sum of the scores of all
+    training nodes of class c. So a client learns frequent classes mainly from its own labels, and
+    learns rare classes mainly from f_g.
 
     Before the sums are computed, some nodes that are not training nodes also get labels. Such a
-    node gets a label under three conditions. First, the node's degree is at least `min_degree`.
-    Second, one class has at least the fraction `sure` of the node's propagated labels. Third, this
-    class is one of the `expand` classes with the largest H_c.
+    node gets a label only if its degree is at least `min_degree`, and if one class has at least the
+    fraction `sure` of the node's propagated labels. This class must also be one of the `expand`
+    classes with the largest H_c.
 
     The public code differs in the following places. In the public code, clients upload means and
     deviations instead of sums. In the public code, each client trains the initial model on the
@@ -84,8 +85,8 @@ def opfgl(
     selects the round. Each loop of the public code runs one step more than the loop here. The
     public code labels a node by ``F / (sum F + 1e-9)``. This value reaches 1 only in float32, and
     only if sum F is above about .03. So for a small `min_degree`, the public code labels fewer
-    nodes than this function. In a directed graph, a node's degree is here the number of outgoing
-    edges. The public code counts incoming edges instead. On ogbn-arxiv, the graph of the public
+    nodes than this function. In a directed graph, this method counts a node's outgoing edges as its
+    degree. The public code counts incoming edges instead. On ogbn-arxiv, the graph of the public
     code's server has ``ceil(rate n_c)`` nodes of class c. Features in the public code are 0 or 1.
     The server's learning rates are chosen for such features. For much smaller features, such as
     rows divided by their sums, these learning rates are too small.
@@ -100,8 +101,9 @@ def opfgl(
         sure: fraction between 0 and 1. A node gets a label only if one class has at least this
             fraction of the node's propagated labels.
         min_degree: smallest degree of a node that gets a label.
-        label_steps: steps of label propagation.
-        label_share: weight of the neighbours in a step, between 0 and 1.
+        label_steps: number of steps of label propagation.
+        label_share: weight of the neighbours' labels in each step of label propagation, between 0
+            and 1.
         nodes_per_class: number of nodes per class in the server's graph.
         condense_steps: steps in which the server generates its graph.
         feature_lr: learning rate of Adam for the features of the server's graph.

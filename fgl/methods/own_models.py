@@ -40,8 +40,7 @@ def own_models(
             server has aggregated once. If false, all clients start from the common initial model.
         before: whether a client's state contains ``"adopted"``, the model from which the client
             started its last round.
-        own: names of modules. Clients may have different modules of these names, and never send
-            them.
+        own: names of the modules that clients never send. These modules may differ between clients.
         models: a function ``graph -> module`` that returns a client's model. The modules outside
             `own` must have the names and shapes of the common model. The modules in `own` are
             initialised with a seed that is derived from the common initial model. Default: all

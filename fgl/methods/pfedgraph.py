@@ -37,10 +37,10 @@ def pfedgraph(fedavg: Method, *, prior: Positive = 0.8, attraction: float = 0.01
         fedavg: FedAvg built for a task; the server must simply average the models.
         prior: lambda, above 0, weight of the fractions of examples. For very large values the
             method becomes FedAvg.
-        attraction: mu, weight of the term that makes a model more similar to the direction of the
-            client's mix. The public code adds the term to the loss instead of subtracting it, so
-            models become less similar to their mixes. For the sign of the public code, pass a
-            negative mu.
+        attraction: mu, weight of the term ``<v_i, theta> / ||theta||``, which makes a client's
+            model more similar to the client's mix. The public code adds the term to the loss
+            instead of subtracting it, so models become less similar to their mixes. To add the term
+            as in the public code, pass a negative mu.
 
     Raises:
         ValueError: if a number is out of range, or if the server of `fedavg` does not simply

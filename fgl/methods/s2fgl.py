@@ -54,30 +54,32 @@ def s2fgl(
     The public code passes the Laplacian of a directed graph to a solver for symmetric matrices. So
     the results are not eigenvectors, and they differ from call to call. Here an edge has one
     weight: the average over the edge's two directions. Several eigenvectors can have the same
-    eigenvalue, such as 0 for a graph with several components. To make these eigenvectors unique,
-    numbers that grow with the node's index from 0 to 1e-6 are added to the Laplacian's diagonal. So
-    the eigenvectors with eigenvalue 0 are the same for h and for g if both similarity graphs have
-    the same components. In the public code these eigenvectors differ. This is one reason why A is
-    smaller here than in the public code, and why the gradient of A differs. If a client has fewer
-    nodes than `frequencies`, its number of nodes is used instead. The public code raises an error
-    if the first fifth of the ranked nodes has at most `frequencies` nodes. The public code also
-    raises an error for clients without training nodes. Here a client without training nodes does
-    not change its model. Without training nodes, CE is 0. The other two terms of the loss are at
-    their minimum when training starts, so their exact gradient is 0, and Adam would follow rounding
-    errors.
+    eigenvalue, such as 0 for a graph with several components. To make these eigenvectors unique, a
+    number between 0 and 1e-6 is added to each diagonal entry of the Laplacian. This number grows
+    with the node's index. So the eigenvectors with eigenvalue 0 are the same for h and for g if
+    both similarity graphs have the same components. In the public code, h and g have different
+    eigenvectors with eigenvalue 0. This is one reason why A is smaller here than in the public
+    code, and why the gradient of A differs. If a client has fewer nodes than `frequencies`, its
+    number of nodes is used instead. The public code raises an error if the first fifth of the
+    ranked nodes has at most `frequencies` nodes. The public code also raises an error for clients
+    without training nodes. Here a client without training nodes does not change its model. For such
+    a client, CE is 0, and the other two terms of the loss are at their minimum when training
+    starts. So the exact gradient is 0. Here the loss of such a client is set to 0, since Adam would
+    otherwise make full steps from rounding errors in the gradient.
 
-    In the public code, a codebook uses the labels of all nodes in the first third of the ranked
-    nodes, so it also uses labels of validation and test nodes. It uses only labels of training
-    nodes, as here, if at least a third of the client's nodes are training nodes: these nodes have
-    the first ranks. The codebooks of the public code have no row for a class whose label is larger
-    than every label of the first client. The public code computes a client's embeddings before the
-    last training step, with dropout. Here the embeddings are computed with the trained model that
-    the client sends, without dropout. In the public code, a client's weight is its number of nodes.
-    But the server of the public code shuffles the list of clients without shuffling the list of
-    weights. So a client can get the weight of another client. The public code also computes other
-    weights, from the distances between test nodes and training nodes (``LPS``), but does not use
-    them. The public code applies dropout during evaluation. The network of the public code is an
-    ACM-GCN with a linear head. Here the task determines the clients' weights and the network.
+    A codebook of the public code uses the labels of all nodes in the first third of the ranking,
+    and these can be validation and test nodes. Here a codebook uses only labels of training nodes.
+    Both versions use the same labels if at least a third of the client's nodes are training nodes,
+    since training nodes have the first ranks. In the public code, the number of rows of a codebook
+    depends on the largest label of the first client. Classes with larger labels have no row. The
+    public code computes a client's embeddings before the last training step, with dropout. Here the
+    embeddings are computed with the trained model that the client sends, without dropout. In the
+    public code, a client's weight is its number of nodes. But the server of the public code
+    shuffles the list of clients without shuffling the list of weights. So a client can get the
+    weight of another client. The public code also computes other weights, from the distances
+    between test nodes and training nodes (``LPS``), but does not use them. The public code applies
+    dropout during evaluation. The network of the public code is an ACM-GCN with a linear head. Here
+    the task determines the clients' weights and the network.
 
     The public script trains with SGD (learning rate .2), 10 steps, a width of 128 and dropout .1.
 
@@ -89,11 +91,11 @@ def s2fgl(
         alignment: weight of A.
         frequencies: number of eigenvectors with small eigenvalues; equally many eigenvectors with
             large eigenvalues are used.
-        neighbours: number of nodes, other than the node itself, to which the similarity graph
-            connects each node.
+        neighbours: number of neighbours of each node in the similarity graph. The node itself is
+            not counted.
         books: number of codebooks.
-        book_share: fraction of the clients that the server samples for a codebook. At least one
-            client is sampled.
+        book_share: fraction of the clients that the server samples for each codebook, at least one
+            client. The codebook contains averages over these clients.
         restart: alpha of the ranking, between 0 and 1.
 
     Raises:
@@ -175,7 +177,7 @@ def ranked(graph: Graph, *, restart: float = 0.85) -> Tensor:
     """Nodes sorted by their proximity to training nodes, nearest first, int64 ``[num_nodes]``.
 
     Args:
-        graph: one graph; a dense inverse ``[num_nodes, num_nodes]`` is computed.
+        graph: one graph. A dense matrix ``[num_nodes, num_nodes]`` is inverted.
         restart: alpha.
 
     Raises:
@@ -228,9 +230,9 @@ def by_frequency(
         h: float ``[m, d]``.
         g: float ``[m, d]``, without a gradient.
         mask: bool ``[m]``, True for each node that is not padding.
-        frequencies: number of eigenvectors with the smallest eigenvalues. The same number of
-            eigenvectors with the largest eigenvalues is used. If there are fewer eigenvectors, all
-            are used.
+        frequencies: number of eigenvectors with the smallest eigenvalues. Equally many eigenvectors
+            with the largest eigenvalues are used too. If there are fewer eigenvectors, all are
+            used.
         neighbours: number of neighbours of a node in the similarity graph.
 
     Example:
@@ -258,8 +260,8 @@ def eigenvectors(x: Tensor, mask: Tensor, neighbours: int) -> Tensor:
     Args:
         x: float ``[m, d]``.
         mask: bool ``[m]``, True for each node that is not padding.
-        neighbours: number of most similar nodes, other than the node itself, to which each node is
-            connected.
+        neighbours: number of most similar nodes to which each node is connected. The node itself is
+            not counted.
 
     Returns:
         float64 ``[m, m]``, one eigenvector per column.

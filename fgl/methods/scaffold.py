@@ -19,12 +19,12 @@ def scaffold(fedavg: Method, *, server_lr: Weight = 1.0) -> Method:
     The control variate ``c_i`` estimates the gradient of client i, and ``c`` is the mean of all
     clients' control variates. A client's optimiser determines the client's next control variate:
 
-    - The optimiser is plain SGD with one learning rate eta (option II in the paper). After S local
-      steps, the next variate is ``c_i - c + (theta^t - theta_i) / (S eta)``. This is the mean
-      gradient over the S steps, since each step is ``-eta`` times a gradient.
-    - The optimiser is any other optimiser, such as Adam or SGD with momentum (option I in the
-      paper). After S local steps, the client computes the gradients of the S minibatches at
-      ``theta^t``, without dropout. The next variate is the mean of these S gradients.
+    - For plain SGD with one learning rate eta (option II in the paper): after S local steps, the
+      next variate is ``c_i - c + (theta^t - theta_i) / (S eta)``. This is the mean gradient over
+      the S steps, since each step is ``-eta`` times a gradient.
+    - For any other optimiser, such as Adam or SGD with momentum (option I in the paper): after S
+      local steps, the client computes the gradients of the S minibatches at ``theta^t``, without
+      dropout. The next variate is the mean of these S gradients.
 
     All clients with examples have the same weight. The server computes
     ``theta += eta_g mean_i (theta_i - theta^t)`` and ``c += |S| / K mean_i (c_i^+ - c_i)`` over the
@@ -37,7 +37,7 @@ def scaffold(fedavg: Method, *, server_lr: Weight = 1.0) -> Method:
 
     Raises:
         ValueError: if a number is out of range, or if `fedavg` is a `fedselect` or a `feddc`. A run
-            raises a ValueError if an outer method has another optimizer.
+            raises a ValueError if an outer method replaces the optimizer of `fedavg`.
 
     Example:
         >>> method = scaffold(fgl.fedavg(torch.nn.Linear(1, 1)))
@@ -115,8 +115,8 @@ def change_of_control(
 def rate_of_path(fedavg: Method) -> float | None:
     """The learning rate of plain SGD, which steps by ``-rate`` times a gradient.
 
-    The result is None for any other optimiser. It is also None for SGD with momentum, with
-    `maximize`, with several rates or with the rate 0.
+    The result is None for any other optimiser. The result is also None if SGD has momentum, has
+    `maximize` set, has several learning rates, or has the learning rate 0.
 
     Example:
         >>> rate_of_path(fgl.fedavg(torch.nn.Linear(1, 1)))
@@ -144,7 +144,7 @@ def common_control(means: Means, before: Params) -> Params:
 
 
 def mean_gradient(method: Method, params: Params, graph: Graph, context: Any) -> Params:
-    """Average the loss's gradient over a client's local steps; all steps use `params`.
+    """Average the loss's gradients at `params` over all local steps of a client.
 
     Returns:
         A dict from the names of trained tensors to their average gradients, which are 0 if there is

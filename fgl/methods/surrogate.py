@@ -109,7 +109,7 @@ def moments(sums: Params) -> Moments:
 
 
 def check_sums(sums: Any, most: float) -> None:
-    """Raise an error unless an upload has each class's sums, over at most `most` nodes."""
+    """Raise an error unless an upload has one client's sums over at most `most` nodes per class."""
     check_keys(sums, SUMS, "sums")
     count, clients, total, square = (sums[name] for name in SUMS)
     same_shapes = count.shape == clients.shape == total.shape[:1] and total.shape == square.shape

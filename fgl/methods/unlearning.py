@@ -92,8 +92,8 @@ def unlearned(
     random. The square of the authors' radius is the mean of ``||w_ref - w||^2 / 3`` over these
     models. The default radius here uses an estimate of this mean. The estimate assumes that a
     randomly initialised tensor has mean 0, and that its norm equals the norm of this tensor in the
-    initial model. All other tensors, such as a norm layer's weights, always start with the same
-    values.
+    initial model. A tensor with equal entries, such as a norm layer's weights, is not random: the
+    estimate assumes that this tensor has the same initial values in every model.
 
     Args:
         fedavg: FedAvg built for a task; the server must simply average the models.
@@ -217,7 +217,7 @@ def without(inbox: Inbox, clients: Sequence[int]) -> Inbox:
 
 
 def _check_there(clients: Sequence[int], inbox: Inbox) -> None:
-    """Raise an error unless the clients to be forgotten are some clients of the federation."""
+    """Raise an error if a client to be forgotten does not exist, or if no client would remain."""
     most, count = max(clients), inbox.num_clients
     reject_if(most >= count, f"client to be one of {count}", most)
     reject_if(len(clients) == count, f"client to leave one of {count} clients", list(clients))
@@ -268,9 +268,10 @@ def square(tensors: Mapping[str, Tensor]) -> Tensor:
 def usual_radius(initial: Params, model: Params) -> Tensor:
     """Compute ``sqrt(mean ||w - theta||^2 / 3)`` over newly initialised models theta.
 
-    A constant tensor, such as a norm layer's weights, always has its initial values. Any other
-    tensor of theta has mean 0, and its norm is approximately the norm of the same tensor in
-    theta_0. So such a tensor adds ``||w||^2 + ||theta_0||^2`` to ``mean ||w - theta||^2``.
+    In theta_0, the given initial model, some tensors have equal entries, such as the weights of a
+    norm layer. These tensors are assumed to have the same values in every theta. Any other tensor
+    of theta has mean 0, and its norm is approximately the norm of the same tensor in theta_0. So
+    such a tensor adds ``||w||^2 + ||theta_0||^2`` to ``mean ||w - theta||^2``.
 
     Example:
         >>> usual_radius({"w": torch.tensor([1.0, -1.0])}, {"w": torch.tensor([3.0, 1.0])})

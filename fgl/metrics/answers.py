@@ -17,7 +17,7 @@ def mean_auc(output: Tensor, y: Tensor, mask: Tensor | None = None) -> float:
     """Area under the ROC curve, averaged over the tasks that have both labels (0 and 1), as in OGB.
 
     If a score is NaN, every comparison of this score with another score counts as incorrect.
-    In a similar way, `accuracy` counts a NaN as a miss.
+    Likewise, the metric `accuracy` counts a row with a NaN score as wrong.
 
     Args:
         output: logits or any scores, float ``[n]``, ``[n, 1]`` or ``[n, t]``.

@@ -62,7 +62,7 @@ def share(counts: Tensor) -> float:
 
 
 def hit_rows(logits: Tensor, y: Tensor) -> Tensor:
-    """For each row, whether its label has the largest logit; a row with a NaN counts as wrong.
+    """Whether the label of each row has the largest logit; a row with a NaN counts as wrong.
 
     Args:
         logits: float ``[n, num_classes]``.
@@ -205,8 +205,8 @@ def on_host(*metrics: Mapping[str, Any]) -> list[dict[str, float]]:
         `hit_counts`. `f1_of` is applied to a result of `class_counts`.
 
     Raises:
-        TypeError: if a metric is not a number. Examples are None, and a tensor with one number per
-            class.
+        TypeError: if a metric is not a number, for example if it is None or a tensor with one
+            number per class.
 
     Example:
         >>> on_host({"accuracy": torch.tensor([3, 4])}, {"loss": 0.5})

@@ -194,8 +194,9 @@ def normalised(matrix: Tensor) -> Tensor:
 def signed_messages(h: Tensor, signs: Tensor, slope: Tensor, mask: Tensor | None) -> Tensor:
     """Return ``(softmax(f(L) h) - softmax(f(-L) h) + h) / 2`` for a PReLU f and signed edges L.
 
-    Let m be the mean and M the maximum of `signs`. In L, an entry r of `signs` becomes ``(r - m) /
-    (M - m)`` if r is above m, and ``-r / m`` otherwise. Finally, 1 is added to the diagonal of L.
+    Let m be the mean and M the maximum of `signs`. In L, an entry r of `signs` becomes
+    ``(r - m) / (M - m)`` if r is above m, and ``-r / m`` otherwise. Each diagonal entry of L is
+    larger by 1 than this value.
     """
     present = torch.ones_like(signs[0]) if mask is None else mask.to(signs.dtype)
     signs = signs * present * present[:, None]

@@ -23,8 +23,8 @@ def to_pyg(model: nn.Module) -> nn.Module:
     layers: `edge_weight` for a `GCN`, and `edge_type` for an `RGCN`. For `GIN` and `GINE` the
     arguments are ``(x, edge_index, edge_attr=None, batch=None, batch_size=None)``. In evaluation
     mode, the model and the rebuilt model have equal outputs up to rounding. The rebuilt model can
-    be exported with ``torch.export`` and to ONNX. The rebuilt model applies no dropout to the input
-    or to attention. Its input features must be dense (``x.to_dense()``).
+    be exported by ``torch.export``, and converted to ONNX. The rebuilt model applies no dropout to
+    the input or to attention. Its input features must be dense (``x.to_dense()``).
 
     Args:
         model: a `GCN`, `GAT`, `SAGE`, `GIN`, `GINE` or `RGCN`, or a convolution of such a network.

@@ -142,7 +142,7 @@ class DeepGenerator(nn.Module):
 
 
 class FusedSAGE(nn.Module):
-    """GraphSAGE whose two layers also add a linear map of an embedding that is given for each node.
+    """Two-layer GraphSAGE; each layer also adds a linear map of a given embedding of the node.
 
     ``e_k = V_k e_(k-1) + c_k`` and ``h_k = SAGE_k(h_(k-1)) + e_k``, where ``e_0`` is given. ReLU
     and dropout are applied between the layers.
@@ -231,10 +231,10 @@ class DeepEncoder(nn.Module):
 
 
 def fused(count: Tensor, embeddings: Tensor) -> Tensor:
-    """For each node, the sum of the embeddings in use, divided by P; float ``[n, d]``.
+    """Sum the first embeddings of each node, and divide the sum by P; float ``[n, d]``.
 
     Args:
-        count: float ``[n]``; the first ``round(count)`` embeddings of a node are in use.
+        count: float ``[n]``; for each node, the first ``round(count)`` embeddings are added.
         embeddings: float ``[n, P, d]``.
 
     Example:

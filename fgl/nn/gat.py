@@ -27,7 +27,7 @@ class GATConv(nn.Module):
 
     Shapes:
         - x: float ``[num_nodes, in_channels]``, dense or `SparseMatrix`.
-        - edges: ``edge_index`` or a `SparseMatrix`. A zero entry means no edge.
+        - edges: ``edge_index`` or a `SparseMatrix`. Where the matrix is 0, there is no edge.
         - output: ``[num_nodes, heads * out_channels]``, or ``[num_nodes, out_channels]`` if heads
           are averaged.
 
@@ -73,9 +73,9 @@ class GAT(Stack):
     """Layers of `GATConv` with ReLU and dropout between them; the last layer averages over heads.
 
     A ``torch_geometric.nn.GAT`` of the same sizes has the same `state_dict` keys. With the same
-    weights and without dropout, both networks have equal outputs. If dropout is above 0, the
-    outputs differ in training: PyG's network also applies dropout to attention, and this network
-    does not.
+    weights and without dropout, PyG's network and this network have equal outputs. If dropout is
+    above 0, the outputs differ in training: PyG's network also applies dropout to attention, and
+    this network does not.
 
     Args:
         in_channels: number of node features.

@@ -116,9 +116,9 @@ class GIN(OfGraphs):
     Shapes:
         - x: float ``[num_nodes, in_channels]``, dense or a `SparseMatrix`.
         - edges: ``edge_index`` or a `SparseMatrix` with ``A[target, source]``.
-        - pool: the graph of each node, int64 ``[num_nodes]`` (PyG's ``batch``). Alternatively
-          `Graph.pool`, a matrix ``[num_graphs, num_nodes]`` with 1 where a graph contains a node.
-          By default, all nodes form one graph.
+        - pool: the graph of each node, int64 ``[num_nodes]`` (PyG's ``batch``), or the matrix
+          `Graph.pool`, ``[num_graphs, num_nodes]``, with 1 where a graph contains a node. By
+          default, all nodes form one graph.
         - output: logits ``[num_graphs, out_channels]``.
 
     Raises:
@@ -165,9 +165,10 @@ class GIN(OfGraphs):
     def _first(self, x: Features, edges: SparseMatrix) -> tuple[Tensor, Linear | None]:
         """Return sums over neighbours, and the linear map that must still be applied to the sums.
 
-        For sparse x, the sums are sums of ``pre(x)``, and no map remains. For dense x, the sums are
-        sums of x, and `pre` remains. Both orders give the same result, since `pre` and the sum are
-        linear. It is faster to sum x first if x has few columns and needs no gradient.
+        If x is sparse, the linear map `pre` is applied before the sum, and None is returned in
+        place of a map. If x is dense, x is summed first, and `pre` must still be applied. Both
+        orders give the same result, since `pre` and the sum are linear. It is faster to sum x first
+        if x has few columns and needs no gradient.
         """
         if isinstance(x, SparseMatrix):
             h = (x @ self.pre.weight.t()).add_(self.pre.bias)

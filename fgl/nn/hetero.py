@@ -18,11 +18,11 @@ _seen = WeakTensorKeyDictionary()  # tensors that were checked, to the columns t
 class Hetero(nn.Module):
     """Wrapper that calls a PyG model such as HGT (``x_dict, edge_index_dict``) with a typed graph.
 
-    The wrapper splits the graph into dicts by type. Each node type gets its own columns of the
-    features. Each relation gets its edges. A node index in such an edge is the node's position
-    among the nodes of its type. If the model reads edge features, each relation also gets its own
-    columns of the edge features. Clients have types of different sizes, so clients train one after
-    the other.
+    The wrapper splits the graph into dicts by type. ``x_dict`` contains the nodes of each type,
+    with the type's own columns of the features. ``edge_index_dict`` contains the edges of each
+    relation. A node index in such an edge is the node's position among the nodes of its type. If
+    the model reads edge features, each relation also gets its own columns of the edge features.
+    Clients have types of different sizes, so clients train one after the other.
 
     Args:
         model: called as ``model(x_dict, edge_index_dict)``. The argument ``edge_attr_dict`` is
@@ -30,7 +30,8 @@ class Hetero(nn.Module):
             each node of the target type, or a dict from type to rows. The dict contains the target
             type. If the target is a relation, the model gets one more argument:
             ``edge_label_index=``, p pairs of nodes as int64 ``[2, p]``. The model then returns a
-            row for each pair. The indices count the nodes of a type from 0.
+            row for each pair. A node's index in a pair is its position among the nodes of its type,
+            starting from 0.
         columns: dict from node type to number of features, in the order of the graph's types. A
             type without features has one column.
         relations: ``(source type, name, target type)``, in the order of the graph's relations. If

@@ -157,7 +157,7 @@ class Stack(Layers):
 
 
 def widths(in_channels: int, hidden: int, out_channels: int, num_layers: int) -> list[int]:
-    """Numbers of channels before, between and after `num_layers` layers."""
+    """Widths of input, hidden layers and output in a network with `num_layers` layers."""
     check_count(num_layers=num_layers)
     check_count(in_channels=in_channels, hidden_channels=hidden, out_channels=out_channels)
     return [in_channels, *[hidden] * (num_layers - 1), out_channels]

@@ -109,7 +109,7 @@ class NeighbourGenerator(nn.Module):
         return count.detach().round() if self.rounded else count.detach().floor()
 
     def there(self, count: Tensor) -> Tensor:
-        """Mask ``[n, P]`` of the generated neighbours in use: the first `number` of each node."""
+        """Mask ``[n, P]``, True for each node's first k generated neighbours; k is `number`."""
         places = torch.arange(self.num_neighbours, device=count.device)
         return places < self.number(count)[:, None]
 

@@ -12,11 +12,12 @@ class PairNet(nn.Module):
     """Network that averages along and against edges, and returns one row per directed pair.
 
     A layer is ``h' = relu(W [h, P_1 h, ..., P_K h] + b)``. Each P_k is a mean of the neighbours'
-    rows h over a node's incoming edges or over its outgoing edges. For both directions, one mean
-    gives all edges equal weights. For both directions and each column of `edge_attr`, there are two
-    more means. One of them multiplies each neighbour's row by the positive part of the edge's entry
-    in this column, and the other multiplies the row by the negative part. The output for (u, v) is
-    ``W_2 relu(W_1 [h_u, h_v] + b_1) + b_2``, which differs from the output for (v, u).
+    rows h over a node's incoming edges or over its outgoing edges. In each direction, there is one
+    plain mean. In each direction and for each column of `edge_attr`, there are also two weighted
+    means. In the first weighted mean, a neighbour's row is multiplied by the positive part of its
+    edge's entry in the column. In the second weighted mean, the row is multiplied by the negative
+    part of this entry. The output for (u, v) is ``W_2 relu(W_1 [h_u, h_v] + b_1) + b_2``, which
+    differs from the output for (v, u).
 
     Args:
         in_channels: number of node features.

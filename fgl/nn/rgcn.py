@@ -98,7 +98,7 @@ class RGCNConv(nn.Module):
 def relation_share(
     matrix: SparseMatrix, edge_type: Tensor, num_relations: int, dtype: torch.dtype
 ) -> Tensor:
-    """Weight of an entry: 1 / (number of entries with the row and the relation of this entry).
+    """Weight 1 / n of each entry, if n entries of the same row have the same relation.
 
     Example:
         >>> matrix = SparseMatrix.from_dense(torch.ones(1, 3))

@@ -139,10 +139,10 @@ class SAGE(Stack):
 class EgoSAGE(nn.Module):
     """FedEgo's network: a linear layer, SAGE layers of equal width, and a linear classifier.
 
-    The network computes ``r = ReLU(W x + b)``, then ``h = ReLU(SAGE(h))`` in each layer, then
-    ``logits = W_c h``. The same trained network can be applied to a graph and to trees of sampled
-    neighbours. The layers are called ``reduction``, ``convs`` and ``head``, in this order.
-    Two-dimensional weights are initialised Kaiming-normal.
+    The network computes ``r = ReLU(W x + b)`` and starts with h = r. Each SAGE layer replaces h by
+    ``ReLU(SAGE(h))``. The logits are ``W_c h``. The same trained network can be applied to a graph
+    and to trees of sampled neighbours. The layers are called ``reduction``, ``convs`` and ``head``,
+    in this order. Weight matrices are initialised from a Kaiming normal distribution.
 
     Args:
         in_channels: number of node features.

@@ -21,9 +21,8 @@ class SPAConv(nn.Module):
     kind. The seventh part is o, which depends only on the node itself. The scores of the parts are
     ``u_l a_1, u_h a_2, a_l a_3, a_h a_4, b_l (n_l a_1) + (1 - b_l) (n_l a_3), b_h (n_h a_2) + (1 -
     b_h) (u_h a_4), o a_5``, with ``b = sigmoid(n w + c)``. The attention is
-    ``softmax(sigmoid(scores) B / 7)``. The output is the
-    weighted sum of the parts times 7. In the
-    sixth score, the term ``u_h`` comes from the public code.
+    ``softmax(sigmoid(scores) B / 7)``. The output is 7 times the sum of the parts weighted by the
+    attention. In the sixth score, the term ``u_h`` comes from the public code.
 
     Args:
         in_channels: width of the input.
@@ -150,7 +149,7 @@ def kinds(edges: SparseMatrix, train_labels: Tensor) -> list[SparseMatrix]:
         train_labels: int64 ``[n]``, negative for an unknown label.
 
     Returns:
-        Three matrices with the sum `edges`. The first matrix contains the edges whose ends have
+        Three matrices whose sum is `edges`. The first matrix contains the edges whose ends have
         different labels. The second matrix contains the edges whose ends have the same label. The
         third matrix contains all other edges, each with at least one unlabelled end.
 

@@ -78,7 +78,7 @@ class VGAE(nn.Module):
 
     @staticmethod
     def decode(z: Tensor, pairs: Tensor) -> Tensor:
-        """Logits ``[num_pairs]`` of links: `fgl.losses.pair_scores` of int64 ``[2, num_pairs]``."""
+        """Return a logit for each node pair in ``[2, num_pairs]`` by `fgl.losses.pair_scores`."""
         return pair_scores(z, pairs)
 
     def forward(

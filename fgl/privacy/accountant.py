@@ -47,15 +47,15 @@ def epsilon(
         noise_multiplier: standard deviation of the noise, divided by the sensitivity. The
             sensitivity is the largest change of the sum that one party can cause. A multiplier of 0
             gives no protection. Epsilon holds for the change that defines the sensitivity: either a
-            party is added or removed, or the data of a party are replaced. A replacement may change
-            the sum twice as much as a removal.
+            party is added or removed, or the data of a party are replaced. The sensitivity can be
+            twice as large for a replacement as for a removal.
         rounds: number of rounds in which the party took part.
         delta: the probability with which the bound may fail, above 0 and below 1. Choose a delta
             far below ``1 / (number of parties)``.
         sample_rate: probability with which a party takes part in a round; by default 1. The
-            sampling must be secret. If this probability is below 1, epsilon holds for neighbouring
-            data sets in which a party is added or removed. A run's `participation` is sampled with
-            the run's seed and is not secret.
+            sampling must be secret. If this probability is below 1, epsilon holds for two data sets
+            that differ by the addition or removal of one party. A run's `participation` is sampled
+            with the run's seed and is not secret.
         orders: orders of Renyi divergence, such as `ORDERS`. If orders are given, the result is a
             bound on epsilon, computed from the Renyi divergences of these orders, as in Opacus.
             This bound is 1 to 30 % larger than the default epsilon. Orders for which the series
@@ -125,9 +125,9 @@ def _event(noise_multiplier: float, sample_rate: float) -> Any:
 def _of_losses(noise_multiplier: float) -> Any:
     """A privacy accountant with a grid of losses that is fine enough for the noise.
 
-    The grid ends at the privacy loss of a step without sampling, in which the sampled noise is 10
-    times its standard deviation. The package dp-accounting treats losses beyond the grid as a tail
-    with mass e^-50.
+    The grid ends at the largest privacy loss of a step whose noise is at most 10 standard
+    deviations. The loss is computed without sampling of parties. The package dp-accounting treats
+    losses beyond the grid as a tail with mass e^-50.
     """
     farthest = 10 / noise_multiplier + 0.5 / noise_multiplier**2
     return _dp_accounting("pld").pld.PLDAccountant(value_discretization_interval=farthest / POINTS)
@@ -186,7 +186,7 @@ _spent = epsilon  # `noise_for` has an argument of this name
 
 @contextmanager
 def _quiet_about(text: str) -> Iterator[None]:
-    """A context that hides log lines of dp-accounting (from absl) in which a given text occurs."""
+    """A context that hides log lines that contain `text`; dp-accounting logs through absl."""
 
     def unsaid(record: logging.LogRecord) -> bool:
         return text not in record.getMessage()
@@ -221,9 +221,10 @@ def composed_epsilon(uses: Mapping[tuple[float, float], int], *, delta: float) -
         delta: the probability with which the bound may fail, above 0 and below 1.
 
     Returns:
-        Epsilon: 0 without uses, and infinite if a use has no noise. The result is valid only for
-        neighbouring data sets that every mechanism covers. A mechanism that covers replacing all
-        data of a client also covers replacing one example. The reverse is not true.
+        Epsilon: 0 without uses, and infinite if a use has no noise. The result is valid for two
+        data sets only if every mechanism protects the difference between them. A mechanism that
+        protects the replacement of all data of a client also protects the replacement of one
+        example. The reverse is not true.
 
     Raises:
         ImportError: if the extra `private` is not installed.

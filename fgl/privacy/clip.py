@@ -95,9 +95,9 @@ def clipped_gradient(
     Examples must not depend on each other. For example, nodes of a graph depend on each other
     through edges, and batch normalisation makes all examples depend on each other. If `sigma` is
     given, the entries of every clipped gradient are rounded to multiples of a power of two
-    (`on_grid`). The noise that is added later is a multiple of the same number. The sum is then
-    exact, so an example changes the sum only by its own clipped gradient. One effect remains: the
-    last bits of a gradient depend on how many examples are computed together.
+    (`on_grid`). The noise that is added later is also a multiple of this power of two. The sum is
+    then exact, so an example changes the sum only by its own clipped gradient. One effect remains:
+    the last bits of a gradient depend on how many examples are computed together.
 
     Args:
         loss: function ``(params, *example) -> scalar`` for a single example.

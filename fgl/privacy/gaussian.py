@@ -187,7 +187,7 @@ def _bits(count: int, unprotected: torch.Generator | None) -> Any:
 def noisy_shares(
     shares: Tensor, *, sigma: float, unprotected: torch.Generator | None = None
 ) -> Tensor:
-    """Add Gaussian noise to each distribution, and return the distribution nearest to each sum.
+    """Add Gaussian noise to each distribution, and replace the result by the nearest distribution.
 
     Args:
         shares: float ``[..., C]``, rows that sum to 1.
@@ -218,16 +218,16 @@ def discrete_gaussian(
 ) -> Tensor:
     """Sample integers with Gaussian probabilities: ``P(k) ~ exp(-k^2 / (2 sigma^2))``.
 
-    The integers are rounded Gaussian samples from the operating system's random bits. Each
-    probability differs from the probability in this definition by a factor of about
-    ``1 + (k^2 / sigma^2 - 1) / (24 sigma^2)``. The accountant treats a sum of these integers as a
-    sum of the Gaussian samples before rounding (`gap_of_sum`).
+    The integers are rounded Gaussian samples from the operating system's random bits. Because of
+    the rounding, the exact probability of k is P(k) times a factor of about
+    ``1 + (k^2 / sigma^2 - 1) / (24 sigma^2)``. The accountant treats a sum of these integers as if
+    the samples had not been rounded, since the error is negligible (`gap_of_sum`).
 
     Args:
         shape: shape of the tensor.
         sigma: standard deviation, from 16 to 2^48.
-        unprotected: a generator for the random bits, instead of the operating system; noise from a
-            generator gives no protection.
+        unprotected: a generator that replaces the operating system as the source of random bits.
+            Noise from a generator gives no protection.
 
     Returns:
         int64, on the CPU.
@@ -250,12 +250,13 @@ def gap_of_sum(number: int, *, sigma: float) -> float:
     """Distance in log-density between a sum of discrete Gaussians and a single Gaussian.
 
     Each of n clients holds an integer and adds a rounded Gaussian sample, and the sum is published.
-    Consider the joint density of the sum and of all rounding errors. In a second joint density, the
-    Gaussian mechanism with ``sqrt(n) sigma`` publishes the sum, and the rounding errors do not
-    depend on the data. The two densities differ by a factor from ``e^-tau`` to ``e^tau``, with
-    ``tau = 10 (n - 1) exp(-pi^2 sigma^2)``. This tau is at least as large as the tau of Kairouz et
-    al. (Theorem 11). So if the Gaussian mechanism is ``(epsilon, delta)``-private, a sum of P
-    entries is ``(epsilon + 2 P tau, e^(P tau) delta)``-private.
+    Consider the joint density of the sum and of all rounding errors. Compare this density with a
+    second joint density, in which the sum has Gaussian noise of standard deviation
+    ``sqrt(n) sigma``, and the rounding errors do not depend on the data. The two densities differ
+    by a factor from ``e^-tau`` to ``e^tau``, with ``tau = 10 (n - 1) exp(-pi^2 sigma^2)``. This tau
+    is at least as large as the tau of Kairouz et al. (Theorem 11). So if the Gaussian mechanism is
+    ``(epsilon, delta)``-private, a sum of P entries is
+    ``(epsilon + 2 P tau, e^(P tau) delta)``-private.
 
     Args:
         number: n, the number of clients that add noise to the sum.

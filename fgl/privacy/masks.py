@@ -6,10 +6,10 @@ Flower uses the same package.
 
 The clients of an exchange form a list; a client's index in this list is the client's row. A client
 contributes int64 values to the sum. Before the upload, the client hides these values: it adds a
-mask of its own, and one mask for each pair with another client. From a seed, the client derives its
-own mask. Each client has two key pairs. With the first key pair, the client encrypts letters. A
-letter is a message to one other client, with shares of the sender's secrets. From the second key
-pair, the client derives the masks of pairs.
+mask of its own, and one mask for each pair with another client. The client derives its own mask
+from a seed. Each client has two key pairs. The client uses the first key pair to encrypt its
+messages to other clients, which contain shares of its secrets. Such a message is called a letter.
+The client uses the second key pair to derive its masks for pairs of clients.
 
 Source: Bonawitz et al. 2017, https://eprint.iacr.org/2017/281
 """
@@ -69,7 +69,8 @@ def mask(seed: bytes, count: int) -> Tensor:
     """A mask: the first 64-bit integers of the ChaCha20 key stream, with the seed as the key.
 
     Returns:
-        int64 ``[count]``; without the seed, the integers look uniformly random modulo 2^64.
+        int64 ``[count]``. To everybody who does not know the seed, these integers look uniformly
+        random modulo 2^64.
 
     Example:
         >>> mask(bytes(32), 2)
@@ -85,8 +86,8 @@ def letters(
 ) -> Tensor:
     """A client's letters: encrypted messages to each client, with shares of the sender's secrets.
 
-    The sender has two secrets: the seed of its own mask, and the key from which it derives the
-    masks of pairs.
+    The sender has two secrets: the seed of its own mask, and the key from which it derives one mask
+    for each pair with another client.
 
     Args:
         row: the client's own row.
@@ -122,8 +123,8 @@ def masked(
     """Hide a client's values: add its own mask, and one mask for each pair with another client.
 
     ``y_u = x_u + PRG(b_u) + sum_{u < v} PRG(s_uv) - sum_{u > v} PRG(s_uv)`` (Sec. 4). The sums are
-    over the other clients v in `here`. If the results of all these clients are added, the masks of
-    pairs cancel.
+    over the other clients v in `here`. Each pair of clients uses the same mask, once with a plus
+    and once with a minus. So these masks cancel if the results of all clients in `here` are added.
 
     Args:
         words: int64 ``[P]``, the values that the client contributes to the sum.
@@ -157,8 +158,8 @@ def revealed(
 
     If the masked values of client i reached the server, the revealed share is a share of the seed
     of client i's own mask. If client i sent encrypted shares and then dropped out, the revealed
-    share is a share of client i's key for the masks of pairs. No share is revealed if the message
-    with the encrypted shares cannot be decrypted.
+    share is a share of the key from which client i derives its masks for pairs of clients. No share
+    is revealed if the message with the encrypted shares cannot be decrypted.
 
     Args:
         row, keys, about: as in `letters`.
@@ -215,7 +216,7 @@ def told_secrets(
     """Recover clients' secrets from shares; with these secrets, `unmasked` removes the masks.
 
     Args:
-        told: dict from the row of each client that replied to this client's result of `revealed`.
+        told: dict from a client's row to the result of `revealed` that this client sent.
         keys, here, sent, about: as in `revealed`.
         committed: uint8 ``[n, 32]``; row i is the `commitment` of client i to the seed of its own
             mask.
