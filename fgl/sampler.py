@@ -48,7 +48,7 @@ class NeighbourSampler:
     the seeds equal their logits on the whole graph.
 
     Args:
-        graph: one graph. The number of its nodes must fit int32.
+        graph: one graph. The number of nodes and the number of edges must fit int32.
         fanouts: number of neighbours per node for each hop, at least 1; -1 means all neighbours.
 
     Raises:

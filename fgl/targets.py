@@ -205,7 +205,8 @@ def checked_y(target: Target, y: Tensor | None) -> Tensor:
 def of_clients(target: Target) -> Target:
     """The target with the metrics by which a single client is scored.
 
-    For classes, the accuracy is the only metric, since a client may have few nodes.
+    For class labels, the accuracy is the only metric. Macro-F1 is left out, since a client may have
+    too few nodes for this metric.
 
     Example:
         >>> list(of_clients(CLASSES).metrics), list(of_clients(ANSWERS).metrics)
@@ -225,7 +226,8 @@ def selected(metrics: Mapping[str, float], select: str) -> float:
             ``"-val_rmse"``.
 
     Returns:
-        The metric, or minus the metric; NaN if `metrics` does not contain the metric.
+        The metric, multiplied by -1 if `select` begins with a minus. The result is NaN if `metrics`
+        does not contain the metric.
 
     Example:
         >>> selected({"val_rmse": 0.5}, "-val_rmse"), selected({"val_auc": 0.5}, "val_auc")
@@ -332,7 +334,8 @@ def warn_undefined(
 
     Args:
         target: the target with the metrics.
-        answers: one entry per client: the client's labels, and the mask of scored examples or None.
+        answers: one pair per client: the client's labels, and the mask of the examples to score.
+            Labels or mask may be None.
         prefix: prefix before the metrics' names, such as ``"test_"``.
         instead: the last part of the warning; this part names a score to use instead.
 

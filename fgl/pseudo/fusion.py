@@ -92,10 +92,10 @@ def fuse_uploads(
             ``num_examples`` is the client's weight.
         num_nodes: number of nodes in the federation.
         fill: see `fuse`; it applies to predictions and embeddings.
-        threshold: see `fuse`; it applies only to predictions. To follow the public port, give this
-            function a threshold and `pseudo_labels` a threshold of 0. Each client's uncertain
-            scores are then set to 0 before the fusion, and `pseudo_labels` uses all fused scores
-            above 0.
+        threshold: see `fuse`; it applies only to predictions. To follow the public port, pass the
+            threshold to this function, and pass 0 as the threshold of `pseudo_labels`. Each
+            client's uncertain scores are then set to 0 before the fusion, and `pseudo_labels` uses
+            all fused scores above 0.
 
     Returns:
         Predictions and embeddings, float ``[num_nodes, C]``.

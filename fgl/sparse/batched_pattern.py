@@ -130,7 +130,7 @@ class PatternStack:
 
     @kept
     def tall(self) -> Pattern:
-        """The parts' rows below each other, for a product of all parts with the same operand."""
+        """Concatenate the rows of all parts, to multiply all parts by the same matrix at once."""
         shape = (len(self.parts) * self.shape[0], self.shape[1])
         return Pattern(*self._joined(0), shape, self.backend)
 
@@ -238,7 +238,7 @@ class StackedPattern(Pattern):
         return torch.where(self.ones(torch.bool), value, 0)
 
     def owned(self, args: tuple[Any, ...]) -> tuple[Any, ...]:
-        """Batch a product's first argument over the stack's members if no argument is batched."""
+        """Batch a product's first argument over the members, unless an argument is batched."""
         if any(isinstance(arg, Tensor) and _batched(arg) for arg in args):
             return args
         first = args[0].expand(len(self.stack.parts), *args[0].shape)
@@ -268,8 +268,8 @@ class Member:
             stacked tensors that are arguments of `vmap`.
 
     If a stacked tensor is not an argument of `vmap`, `part` makes a batched tensor of it at its
-    first use, and adds the stacked tensor to `lifted`. The next call of `vmap` is faster if the
-    tensors in `lifted` are among its arguments.
+    first use, and adds the stacked tensor to `lifted`. To make the next call of `vmap`
+    faster, pass it the tensors in `lifted` as arguments.
 
     Example:
         >>> stack = torch.tensor([[1.0, 2.0], [3.0, 4.0]])

@@ -39,7 +39,7 @@ def sums_bags(pattern: Any, x: Tensor) -> bool:
 class Torch:
     """Torch's kernels: `embedding_bag` if it makes a product faster, otherwise CSR kernels.
 
-    They read a pattern's row pointers `crow`, columns `col` and rows `row`.
+    The kernels read a pattern's row pointers `crow`, columns `col` and rows `row`.
     """
 
     def multiply(self, pattern: Any, value: Tensor, x: Tensor) -> Tensor:

@@ -184,7 +184,10 @@ class Study:
         return {n: [v for i, v in enumerate(own) if v not in own[:i]] for n, own in values.items()}
 
     def edges(self, setting: str, method: str) -> list[str]:
-        """Names of the numbers whose chosen value is the smallest or largest tried, not a bound."""
+        """Describe chosen numbers for which no smaller value, or no larger value, was tried.
+
+        Numbers that are equal to a hard bound are left out.
+        """
         return self.plan.edges(setting, method, self._store)
 
     def _megabytes(self, setting: str, method: str) -> float:

@@ -41,7 +41,8 @@ def adapted(
         own_hidden: width of the clients' own networks.
         own_hops: number of propagation steps of features.
         own_alpha: weight of a client's own edges when features are propagated; between 0 and 1.
-        own_beta: weight of the first step's predictions in signed messages; between 0 and 1.
+        own_beta: weight of the first step's predictions when the signs of messages are computed;
+            between 0 and 1.
         own_dropout: dropout of the clients' own networks.
 
     Raises:

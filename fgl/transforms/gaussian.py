@@ -42,8 +42,8 @@ def local_gaussian(
     updates for two data sets differ by at most ``2 length``, and the noise hides this difference
     (`fgl.privacy.gaussian`). Apart from the noisy model, clients report nothing: no losses and no
     numbers of examples. Losses in the history are NaN. If a client's training raises an error, the
-    server notices only that the client is missing from the round. The server may process the noisy
-    uploads by any function, since no result can reveal more than the noisy uploads themselves. The
+    server notices only that the client is missing from the round. The server may apply any function
+    to the noisy uploads, since the result cannot reveal more than the noisy uploads themselves. The
     noise is large: the mean over K clients divides the standard deviation of the noise only by
     ``sqrt(K)``.
 
