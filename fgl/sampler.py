@@ -302,7 +302,7 @@ def drawn(
 
 
 def _where_more(total: Tensor, more: Tensor) -> tuple[int, Tensor]:
-    """Two results: the total number of entries, and the indices of the rows that `more` marks.
+    """Return the total number of entries, and the indices of the rows for which `more` is True.
 
     On a GPU, both results need only one synchronisation.
     """

@@ -136,9 +136,10 @@ def check_no_broadcast(name: str, function: Metric, output: Tensor, y: Tensor) -
 def _broadcasts(function: Metric) -> bool:
     """Whether a metric or loss broadcasts outputs ``[n, 1]`` and labels ``[n]`` to ``[n, n]``.
 
-    The function is called with made-up numbers. If the function broadcasts, its result for a column
-    ``[n, 1]`` differs from its result for a vector ``[n]``, and does not depend on the order of the
-    outputs. The function's own state and the global generator stay as they are.
+    The function is called with made-up numbers. A function that broadcasts returns different
+    numbers for a column ``[n, 1]`` and for the vector ``[n]`` of the same outputs. In addition, its
+    result for the column stays the same if the outputs are reordered. The function's own state and
+    the global generator stay as they are.
     """
     output, y = torch.tensor([[0.5], [-1.0], [2.0]]), torch.tensor([1.0, 0.0, 1.0])
     results = []
@@ -301,9 +302,9 @@ def undefined_metrics(target: Target, y: Tensor, mask: Tensor) -> list[str]:
         mask: the examples to score, bool ``[n]``.
 
     Returns:
-        Names of metrics of `ANSWERS`, `REGRESSION` and `FORECAST` that are NaN if the output is
-        zero everywhere. If no label is known, all metrics of these three targets are undefined. For
-        class labels, the list is empty.
+        The checked metrics belong to `ANSWERS`, `REGRESSION` and `FORECAST`. The returned names are
+        the metrics that are NaN if all outputs are 0. If no label is known, all checked metrics are
+        undefined. For class labels, the list is empty.
 
     Example:
         >>> answers = torch.tensor([1.0, 1.0, 0.0])

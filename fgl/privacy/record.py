@@ -108,7 +108,7 @@ def with_noise(
 
 
 def with_answers(record: Record, times: Mapping[int, float]) -> dict[str, Tensor]:
-    """Add numbers of replies with the current noise to a record, and return the new record.
+    """Return a copy of a record, to which each client's replies with the current noise are added.
 
     Example:
         >>> record = with_noise({}, Noise(1.0), num_clients=2, kind="local_gaussian", delta=1e-5)
@@ -125,9 +125,9 @@ def spent_epsilon(record: Record) -> float:
     """The largest epsilon of any client; a client's epsilon is computed from all its replies.
 
     A client's replies can have different kinds of noise. Without sampling, all replies of a client
-    are together equivalent to one Gaussian mechanism. The ``1 / noise_multiplier^2`` of this
-    mechanism is the sum of ``rounds / noise_multiplier^2`` over the kinds of noise. With sampling,
-    the privacy losses of all replies of the client are composed on a grid.
+    together are equivalent to one Gaussian mechanism with a noise multiplier m: ``1 / m^2`` is the
+    sum of ``rounds / noise_multiplier^2`` over the kinds of noise. With sampling, the privacy
+    losses of all replies of the client are composed on a grid.
 
     Args:
         record: the record from `with_noise`.

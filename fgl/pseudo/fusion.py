@@ -26,8 +26,8 @@ def fuse(
     """For each node, the weighted mean over all clients that have the node (FedGL, Eq. 12).
 
     ``out_i = sum_{k holds i} w_k rows_k[i] / sum_{k holds i} w_k``. A node that no client holds
-    gets 0. The function computes two indexed sums. The function creates no tensor of size clients x
-    nodes.
+    gets 0. The two sums are computed by node id, so that no tensor of size clients x nodes is
+    created.
 
     Args:
         rows: one float ``[N_k, C]`` per client, e.g. predictions or embeddings.

@@ -146,7 +146,10 @@ class PatternStack:
 
     @kept
     def loops(self) -> tuple[PatternStack, Tensor]:
-        """Like `Pattern.loops`; sources are indices into a padded ``cat([value, ones(rows)])``."""
+        """Add the whole diagonal to every part, like `Pattern.loops`.
+
+        Each part's indices refer to ``cat([value, ones(rows)])``, where `value` is padded.
+        """
         parts, sources = zip(*(p.loops for p in self.parts), strict=True)
         places = [
             source + (source >= part.nnz) * (self.nnz - part.nnz)
@@ -267,9 +270,9 @@ class Member:
         batched: dict from the `id` of a stacked tensor to the member's slice of the tensor, for
             stacked tensors that are arguments of `vmap`.
 
-    If a stacked tensor is not an argument of `vmap`, `part` makes a batched tensor of it at its
-    first use, and adds the stacked tensor to `lifted`. To make the next call of `vmap`
-    faster, pass it the tensors in `lifted` as arguments.
+    If a stacked tensor is not an argument of `vmap`, the first call of `part` with this tensor
+    creates a batched tensor, and adds the stacked tensor to `lifted`. Pass the tensors in `lifted`
+    as arguments to make the next call of `vmap` faster.
 
     Example:
         >>> stack = torch.tensor([[1.0, 2.0], [3.0, 4.0]])

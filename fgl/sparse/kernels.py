@@ -93,7 +93,7 @@ def csr_of(crow: Tensor, col: Tensor, value: Tensor, num_cols: int) -> Tensor:
 
 @in_one
 def multiply_csr(crow: Tensor, col: Tensor, value: Tensor, x: Tensor) -> tuple[Tensor]:
-    """The product as an operation on strided tensors, because a trace cannot hold CSR tensors."""
+    """Compute the product from strided tensors, because a trace cannot contain CSR tensors."""
     return (_multiplied(csr_of(crow, col, value, x.shape[0]), x),)
 
 

@@ -28,8 +28,8 @@ def outside(*of: Tensor | None) -> AbstractContextManager[None]:
     calls cannot use this tensor, even if it is cached.
 
     Args:
-        of: tensors from which the cached tensor is computed. If a transform of torch.func wraps one
-            of these tensors, the context does not disable torch.func.
+        of: tensors from which the cached tensor is computed. The context keeps torch.func enabled
+            if a transform of torch.func wraps one of these tensors.
     """
     if functorch.peek_interpreter_stack() is None and not torch.is_inference_mode_enabled():
         return nullcontext()  # this is frequent, and a tenth of the time

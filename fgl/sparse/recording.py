@@ -215,7 +215,8 @@ class Recorder(TorchDispatchMode):
         """Build a function that repeats the operations and frees each tensor after its last use.
 
         Args:
-            outputs: results of recorded operations, names of such results, or None.
+            outputs: the outputs to return. Each output is a result of a recorded operation, the
+                name of a result, or None.
             calls: the operations; by default `needed`.
 
         Returns:

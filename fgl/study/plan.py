@@ -38,7 +38,10 @@ class Point:
 
     @property
     def values(self) -> dict[str, Any]:
-        """All values by name; if local training also has an lr, the method's lr is "own lr"."""
+        """All values by name.
+
+        If local training and the method both have an ``lr``, the method's value is ``"own lr"``.
+        """
         own = {f"own {n}" if n in self.local else n: value for n, value in self.own.items()}
         return {**self.local, **own}
 
@@ -78,11 +81,10 @@ class Cell:
         trials: lists of the trials known so far; each list is for one group of tuning seeds.
         chosen: dict from a test seed to the point chosen for this seed. A test seed is missing
             until all trials for the seed are finished.
-        tests: dict from a test seed to the test run with this seed. A test seed is missing until a
-            point is chosen for the seed.
+        tests: dict from a test seed to the test run with this seed. A test seed is missing from
+            `tests` until `chosen` contains this seed.
         lost: text of the error because of which the cell gets no more runs; ``""`` without error.
-        whole: whether the cell is complete, so that the results of the cell's jobs lead to no new
-            jobs.
+        whole: whether the cell is complete, which means that no further jobs will be added.
     """
 
     trials: list[list[Trial]] = field(default_factory=list)

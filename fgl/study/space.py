@@ -202,7 +202,8 @@ def near_values(
     Args:
         space: the space.
         best: values of the best trial.
-        tried: values of the Sobol trials in this space, without the trials near a best trial.
+        tried: values of the trials that are spread over the whole space. Trials near an earlier
+            best trial are left out.
         shares: coordinates in the unit cube.
     """
     return {

@@ -86,7 +86,7 @@ def warn_of_trained(
 def _scored(place: str, graph: Graph, trained: Tensor) -> list[tuple[str, int]]:
     """The first scored mask that contains training examples, and the number of these examples.
 
-    The list is empty if there is no such mask.
+    The list is empty if no scored mask contains a training example.
     """
     counts = {name: int((m & trained).sum()) for name, m in present(graph, SCORED).items()}
     return [(f"{name} of {place}", count) for name, count in counts.items() if count][:1]
@@ -226,8 +226,8 @@ def _with_labels(key: Tensor, graph: Graph) -> Tensor:
 def _unlabelled(graph: Graph, steps: int) -> Tensor:
     """Hash each example; then combine each hash with the hashes of the neighbours, `steps` times.
 
-    If examples are pairs, the two nodes of a pair also count as neighbours, since a split turns
-    edges into pairs.
+    If examples are pairs, the two nodes of a pair also count as neighbours. The reason is that a
+    split turns edges into pairs, and these edges are missing in the graph.
     """
     if graph.edge_label_index is None:
         return node_fingerprints(graph, steps)
@@ -276,7 +276,7 @@ def _trained(clients: Sequence[Graph]) -> list[Tensor]:
 
 
 def trained_nodes(whole: Graph, clients: Sequence[Graph]) -> Tensor:
-    """Mask of the nodes of `whole`: True if a client trains on a node with the same `node_id`."""
+    """Mask of the nodes in graph `whole` whose `node_id` is the id of a client's training node."""
     ids = [own.node_id[own.training_mask] for own in clients if own.node_id is not None]
     nodes = torch.arange(whole.num_nodes, device=whole.device)
     own = nodes if whole.node_id is None else whole.node_id

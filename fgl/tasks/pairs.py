@@ -76,8 +76,8 @@ def pair_task(
     Raises:
         ValueError: if a client has no pairs. With `negatives`, the error is also raised if a label
             is neither 0 nor 1, if local training defines batches itself, or if the target is not
-            `fgl.targets.ANSWERS`. Ranking tasks need a number as `negatives`, and other tasks
-            must not have one; otherwise the error is raised.
+            `fgl.targets.ANSWERS`. The error is also raised if `ranking` is given and `negatives` is
+            not a number, or if `negatives` is a number and `ranking` is not given.
 
     Example:
         >>> whole = fgl.data.splits.split_by_time(fgl.data.ratings())

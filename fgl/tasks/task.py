@@ -110,13 +110,13 @@ def earlier(
     """The given task at an earlier time, at which some clients and classes are still missing.
 
     Examples of clients and classes that come later are not used for training yet. Scores are
-    computed on the same validation and test examples as in the given task. With `rounds`, the
-    missing clients and classes appear in the run after this number of rounds. Without `rounds`, two
-    runs are needed: a run of the returned task, and then a run of the whole task with
+    computed on the same validation and test examples as in the given task. With `rounds`, one run
+    is enough: the missing clients and classes appear after this number of rounds. Without `rounds`,
+    two runs are needed: a run of the returned task, and then a run of the whole task with
     ``start=result``, where `result` is the result of the first run.
 
     Args:
-        task: the whole task.
+        task: the task with all clients and classes.
         clients: the indices of the clients that join later.
         classes: the labels that appear later; the training masks of the earlier task contain no
             examples with these labels.

@@ -22,8 +22,8 @@ def clipped(method: Method, *, length: Positive) -> Method:
     The norm of ``model - sent``, over all trained tensors together, is at most `length`. For
     buffers, such as a batch norm's mean, clients return the values that the server sent. Clients
     send 1 as ``"num_examples"``, since their true numbers of examples are private too. The history
-    still contains the true numbers (see `Rules.silent`). Clipping alone does not protect data, but
-    noise protects data only if updates are clipped.
+    still contains the true numbers (see `Rules.silent`). Clipping alone does not protect data. But
+    clipping is needed, since noise protects data only if updates are clipped.
 
     Args:
         method: the method. The method's uploads must contain ``"model"`` and ``"num_examples"``,

@@ -43,17 +43,19 @@ def summed_gaussian(
     The server learns ``(sum_k clip(update_k) + g_k) / K``, where K is the number of clients in a
     `secure_sum`. A client clips its update and rounds each entry towards 0, to a multiple of
     ``2^-bits``. Before masking, the client adds its part of the noise. This part ``g_k`` is
-    discrete Gaussian noise with the standard deviation ``length noise_multiplier / sqrt(threshold -
-    colluders)``. The server and the colluders know only the colluders' parts of the noise. The sum
-    of all other clients' noise has a variance of at least ``(length noise_multiplier)^2``.
+    discrete Gaussian noise with the standard deviation
+    ``length noise_multiplier / sqrt(threshold - colluders)``. The server and the colluders know
+    only the colluders' parts of the noise. The sum of all other clients' noise has a variance of at
+    least ``(length noise_multiplier)^2``.
 
     Epsilon bounds the effect of **replacing one client's update by zeros**, as with
     `central_gaussian`. The list of clients in a sum is public. The noise protects clients if all
     parties, including the server, follow the protocol. With `signed`, the noise also protects
-    clients against a dishonest server. In both cases, at most `colluders` clients may reveal their
-    parts of the noise to the server. For each sum, `privacy_spent` counts the noise of all clients
-    in the sum, except for `colluders` clients. So epsilon is smaller if a sum contains more clients
-    than `threshold`. A client that has dropped out adds no noise.
+    clients against a dishonest server. With and without `signed`, the protection requires that at
+    most `colluders` clients reveal their parts of the noise to the server. For each sum,
+    `privacy_spent` counts the noise of all clients in the sum, except for `colluders` clients. So
+    epsilon is smaller if a sum contains more clients than `threshold`. A client that has dropped
+    out adds no noise.
 
     Args:
         method: as for `clipped` and `secure_sum`.

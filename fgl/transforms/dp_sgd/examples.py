@@ -302,7 +302,7 @@ def made_up(graph: Graph) -> Graph:
 
 
 def _elsewhere(method: Method) -> Params:
-    """Parameters that differ from a client's initial parameters and from received parameters."""
+    """Change initial parameters randomly, so that they also differ from received parameters."""
     torch.manual_seed(0)
     params = {**method.initial(), **method.own.personal}
     floats = {name: value for name, value in params.items() if value.is_floating_point()}
