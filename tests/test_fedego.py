@@ -176,3 +176,4 @@ def test_the_server_sees_a_fifth_of_the_trees_an_epoch() -> None:
     for count, rows_ in ((10, 25), (10, 9), (0, 0)):
         with pytest.raises(ValueError, match=rf"as many, .*but got {count} and {rows_}"):
             next(fgl.ego.tree_minibatches(torch.zeros(count, 3), torch.zeros(rows_)))
+    refuses("batch_size .*but got 0", lambda: next(fgl.ego.tree_minibatches(x, y, batch_size=0)))

@@ -56,6 +56,14 @@ def test_every_network_has_its_settings_dropout(monkeypatch: pytest.MonkeyPatch)
         tasks.Pairs(dropout=0.25)
 
 
+def test_overlapping_clients_train_on_a_datasets_own_split(monkeypatch: pytest.MonkeyPatch) -> None:
+    whole: Any = fgl.data.splits.random_split(fgl.data.csbm(num_nodes=300, seed=3), train=0.1)
+    monkeypatch.setattr(fgl.data, "load", lambda name: whole)
+    clients: Any = tasks.OverlappingNodes(hidden=4).load().clients
+    trained = [node for own in clients for node in own.node_id[own.train_mask].tolist()]
+    assert trained and bool(whole.train_mask[trained].all())
+
+
 def test_without_the_whole_there_is_no_centralized_training() -> None:
     task: Any = TASKS["graphs"](0.0, torch.float32)
     if task.whole is None:

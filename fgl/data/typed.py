@@ -274,9 +274,12 @@ def metapaths(graph: Graph, paths: Sequence[Sequence[int]]) -> Graph:
     Example:
         >>> by = {("paper", "by", "author"): torch.tensor([[0, 1], [0, 0]])}
         >>> graph = fgl.data.typed_graph({"paper": 2, "author": 1}, by, both=True)
+        >>> graph = graph.replace(edge_weight=torch.ones(4))
         >>> metapaths(graph, [[0, 1]]).edge_index
         tensor([[0, 1, 0, 1],
                 [0, 0, 1, 1]])
+        >>> metapaths(graph, [[0, 1]]).has("edge_weight")
+        False
 
     Source: Wang et al. 2019, Heterogeneous Graph Attention Network,
     https://arxiv.org/abs/1903.07293

@@ -118,7 +118,7 @@ def best_round(history: Sequence[Scored], select: str = "val_accuracy") -> Score
         The best round.
 
     Example:
-        >>> scores = [0.7, 0.8, 0.8]
+        >>> scores = [0.7, 0.8, 0.8, float("nan")]
         >>> rounds = [
         ...     fgl.federation.Round(index, [0], metrics={"val_accuracy": score})
         ...     for index, score in enumerate(scores)

@@ -95,8 +95,10 @@ def adapted(mu: Tensor, loss: Tensor, penalty: Tensor) -> Tensor:
     """The value of `mu` that a client of `adaptive_fedprox` uses in the next round.
 
     Example:
-        >>> adapted(torch.tensor(1.0), torch.tensor(0.1), torch.tensor(2.0))
+        >>> adapted(torch.tensor(1.0), torch.tensor(0.9), torch.tensor(2.0))
         tensor(0.1000)
+        >>> adapted(torch.tensor(1.0), torch.tensor(1.1), torch.tensor(2.0))
+        tensor(1.)
     """
     if loss > 5 * mu * penalty and mu <= 1.5:  # a float32 after some steps is not quite 1
         return mu * 10

@@ -144,6 +144,13 @@ def interleaved(
     """The local steps of all epochs.
 
     In each epoch, the passes run one after another.
+
+    Example:
+        >>> graph = fgl.Graph(torch.eye(2), torch.tensor([[0], [1]]))
+        >>> single = partial(fed.node_minibatches, batch_size=1, num_epochs=2)
+        >>> steps = interleaved(Training(batches=single, epochs=2), graph, {}, [True, False])
+        >>> [int(context["moves_own"]) for _, context in steps]
+        [1, 1, 0, 0, 1, 1, 0, 0]
     """
     drawn = [list(marked(fed.local_steps(train, graph, context), own)) for own in passes]
     passes_of_batches = 1 if train.epochs is None else train.epochs

@@ -121,8 +121,9 @@ def laplacian_spectrum(
             edge joins two graphs, or if a graph has more than `width` nodes.
 
     Example:
-        >>> laplacian_spectrum(torch.tensor([[0], [1]]), 2)[:, 0].abs().round(decimals=4)
-        tensor([0., 2.], dtype=torch.float64)
+        >>> two = torch.tensor([0, 0, 1, 1])  # two graphs of two nodes; the second has no edge
+        >>> laplacian_spectrum(torch.tensor([[0], [1]]), two)[:, 0].abs().round(decimals=4)
+        tensor([0., 2., 0., 0.], dtype=torch.float64)
     """
     graphs = simple(edge_index, nodes)
     largest = int(graphs.sizes.max()) if graphs.sizes.numel() else 0

@@ -158,7 +158,7 @@ def _train(
     if rows and not stands_still(how, stepper):
         raise Refused
     load_state(
-        stepper, leaves, _stack([layout.turn(state) for state in optimizers or [{}]], SCALARS)
+        stepper, leaves, _stack([layout.turn(state) for state in optimizers or [{}]], SCALARS, {})
     )
     last = max(plan.counts)
     finished: dict[int, tuple[Params, Params]] = {}  # where a client was after its last step
@@ -311,9 +311,9 @@ def check_optimizer(optimizer: optim.Optimizer) -> None:
 def _stack(
     dicts: Sequence[Mapping[str, Tensor]],
     equal: Collection[str],
-    rows: Mapping[str, Rows] | None = None,
+    rows: Mapping[str, Rows],
 ) -> Params:
-    """Stack the K clients' tensors that have the same name; with `rows`, stack only these rows.
+    """Stack the K clients' tensors that have the same name; of those in `rows`, only these rows.
 
     If a name begins with a prefix in `equal`, the clients' tensors of this name are equal, so only
     one copy is made.
@@ -324,7 +324,7 @@ def _stack(
         if path.split("/")[0] in equal:
             out[path] = first.clone()
         else:
-            out[path] = rows[path].taken(tensors) if rows and path in rows else _stacked(tensors)
+            out[path] = rows[path].taken(tensors) if path in rows else _stacked(tensors)
     return out
 
 
