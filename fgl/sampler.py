@@ -48,7 +48,7 @@ class NeighbourSampler:
     the seeds equal their logits on the whole graph.
 
     Args:
-        graph: one graph. The number of its nodes must fit int32.
+        graph: one graph. The number of nodes and the number of edges must fit int32.
         fanouts: number of neighbours per node for each hop, at least 1; -1 means all neighbours.
 
     Raises:
@@ -302,7 +302,7 @@ def drawn(
 
 
 def _where_more(total: Tensor, more: Tensor) -> tuple[int, Tensor]:
-    """Two results: the total number of entries, and the indices of the rows that `more` marks.
+    """Return the total number of entries, and the indices of the rows for which `more` is True.
 
     On a GPU, both results need only one synchronisation.
     """

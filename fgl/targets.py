@@ -136,9 +136,10 @@ def check_no_broadcast(name: str, function: Metric, output: Tensor, y: Tensor) -
 def _broadcasts(function: Metric) -> bool:
     """Whether a metric or loss broadcasts outputs ``[n, 1]`` and labels ``[n]`` to ``[n, n]``.
 
-    The function is called with made-up numbers. If the function broadcasts, its result for a column
-    ``[n, 1]`` differs from its result for a vector ``[n]``, and does not depend on the order of the
-    outputs. The function's own state and the global generator stay as they are.
+    The function is called with made-up numbers. A function that broadcasts returns different
+    numbers for a column ``[n, 1]`` and for the vector ``[n]`` of the same outputs. In addition, its
+    result for the column stays the same if the outputs are reordered. The function's own state and
+    the global generator stay as they are.
     """
     output, y = torch.tensor([[0.5], [-1.0], [2.0]]), torch.tensor([1.0, 0.0, 1.0])
     results = []
@@ -205,7 +206,8 @@ def checked_y(target: Target, y: Tensor | None) -> Tensor:
 def of_clients(target: Target) -> Target:
     """The target with the metrics by which a single client is scored.
 
-    For classes, the accuracy is the only metric, since a client may have few nodes.
+    For class labels, the accuracy is the only metric. Macro-F1 is left out, since a client may have
+    too few nodes for this metric.
 
     Example:
         >>> list(of_clients(CLASSES).metrics), list(of_clients(ANSWERS).metrics)
@@ -225,7 +227,8 @@ def selected(metrics: Mapping[str, float], select: str) -> float:
             ``"-val_rmse"``.
 
     Returns:
-        The metric, or minus the metric; NaN if `metrics` does not contain the metric.
+        The metric, multiplied by -1 if `select` begins with a minus. The result is NaN if `metrics`
+        does not contain the metric.
 
     Example:
         >>> selected({"val_rmse": 0.5}, "-val_rmse"), selected({"val_auc": 0.5}, "val_auc")
@@ -299,9 +302,9 @@ def undefined_metrics(target: Target, y: Tensor, mask: Tensor) -> list[str]:
         mask: the examples to score, bool ``[n]``.
 
     Returns:
-        Names of metrics of `ANSWERS`, `REGRESSION` and `FORECAST` that are NaN if the output is
-        zero everywhere. If no label is known, all metrics of these three targets are undefined. For
-        class labels, the list is empty.
+        The checked metrics belong to `ANSWERS`, `REGRESSION` and `FORECAST`. The returned names are
+        the metrics that are NaN if all outputs are 0. If no label is known, all checked metrics are
+        undefined. For class labels, the list is empty.
 
     Example:
         >>> answers = torch.tensor([1.0, 1.0, 0.0])
@@ -332,7 +335,8 @@ def warn_undefined(
 
     Args:
         target: the target with the metrics.
-        answers: one entry per client: the client's labels, and the mask of scored examples or None.
+        answers: one pair per client: the client's labels, and the mask of the examples to score.
+            Labels or mask may be None.
         prefix: prefix before the metrics' names, such as ``"test_"``.
         instead: the last part of the warning; this part names a score to use instead.
 

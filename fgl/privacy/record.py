@@ -1,4 +1,4 @@
-"""Privacy records in a server's state: each client's number of replies with each noise."""
+"""Privacy records in a server's state. A record counts each client's replies by their noise."""
 
 import math
 from collections.abc import Iterable, Mapping
@@ -59,10 +59,10 @@ def with_noise(
 
     Args:
         record: a server's ``state["privacy"]``; empty for the first run.
-        noise: noise of the later replies.
+        noise: noise of all replies that are added to the returned record.
         num_clients: number of clients in the federation.
         kind: the transform that adds the noise, from `KINDS`. ``""`` means replies without noise. A
-            record may contain such replies and replies of one other kind.
+            record may contain replies without noise and replies of one other kind.
         colluders: number of clients that may collude; epsilon does not count on their noise.
         delta: the delta for which `spent_epsilon` computes epsilon; by default the record's delta.
 
@@ -108,7 +108,7 @@ def with_noise(
 
 
 def with_answers(record: Record, times: Mapping[int, float]) -> dict[str, Tensor]:
-    """Add numbers of replies with the current noise to a record, and return the new record.
+    """Return a copy of a record, to which each client's replies with the current noise are added.
 
     Example:
         >>> record = with_noise({}, Noise(1.0), num_clients=2, kind="local_gaussian", delta=1e-5)
@@ -125,9 +125,9 @@ def spent_epsilon(record: Record) -> float:
     """The largest epsilon of any client; a client's epsilon is computed from all its replies.
 
     A client's replies can have different kinds of noise. Without sampling, all replies of a client
-    are together equivalent to one Gaussian mechanism. The ``1 / noise_multiplier^2`` of this
-    mechanism is the sum of ``rounds / noise_multiplier^2`` over the kinds of noise. With sampling,
-    the privacy losses of all replies of the client are composed on a grid.
+    together are equivalent to one Gaussian mechanism with a noise multiplier m: ``1 / m^2`` is the
+    sum of ``rounds / noise_multiplier^2`` over the kinds of noise. With sampling, the privacy
+    losses of all replies of the client are composed on a grid.
 
     Args:
         record: the record from `with_noise`.
@@ -147,7 +147,7 @@ def spent_epsilon(record: Record) -> float:
 
 
 def _by_noise(record: Record) -> dict[Noise, Tensor]:
-    """Dict from noise to the clients' numbers of replies, ``[K]``; the current noise is first."""
+    """Count replies per client, ``[K]``, for each noise in a record; the current noise is first."""
     if not record:
         return {}
     one = torch.tensor(1.0)
@@ -193,9 +193,10 @@ def _of_several(rounds: Mapping[Noise, float], delta: float) -> float:
 
 
 def _whole(noise: Noise, rounds: float) -> tuple[int, Noise]:
-    """Round the number of uses of the mechanism up to an integer, and increase the noise to match.
+    """Round the number of uses of the mechanism up to an integer, and adapt the noise multiplier.
 
-    The sum of ``1 / noise_multiplier^2`` over all uses stays the same.
+    The noise multiplier grows such that the sum of ``1 / noise_multiplier^2`` over all uses stays
+    the same.
     """
     times = math.ceil(rounds) * int(noise.steps)
     factor = math.sqrt(math.ceil(rounds) / rounds) if rounds else 1.0

@@ -65,8 +65,8 @@ def recovered(
 ) -> tuple[bytes, frozenset[int]]:
     """Recover a secret that passes a check, even if some shares are false.
 
-    The function tries at most 300 sets of `threshold` shares. It first tries the sets of shares
-    with consecutive rows. So one false share among at most 300 shares cannot prevent recovery.
+    The function tries at most 300 sets of `threshold` shares. It begins with sets of shares that
+    have consecutive rows. So one false share among at most 300 shares cannot prevent recovery.
     Next, the function tries all other sets of shares, or random sets if there are too many.
 
     Args:

@@ -73,7 +73,7 @@ def walk_returns(edge_index: Tensor, nodes: int | Tensor, *, steps: int = 16) ->
 
 
 def _walk_returns(graphs: Simple, steps: int) -> Tensor:
-    """Compute return probabilities of walks from walks of half the length.
+    """Compute the probabilities that walks end at their start; only half of each walk is computed.
 
     The matrix RW is similar to the symmetric matrix ``S = D^-1/2 A D^-1/2``, so
     ``diag(RW^(a + b))_v = <S^a e_v, S^b e_v>``. Walks are computed for one block of nodes at a

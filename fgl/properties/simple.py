@@ -54,7 +54,7 @@ class Simple:
         return csr_array(parts, shape=(self.batch.numel(), self.batch.numel()))
 
     def blocks(self) -> Iterator[tuple[slice, slice]]:
-        """Yield a slice of at most `COLUMNS` nodes, and a slice of all nodes of the same graphs."""
+        """Yield pairs of slices: at most `COLUMNS` nodes, and all nodes of these nodes' graphs."""
         ends = self.sizes.cumsum(0)
         last = ends[self.batch].tolist()
         first = (ends - self.sizes)[self.batch].tolist()

@@ -80,7 +80,8 @@ def unpacked(
 def _fits(part: Mapping[str, Tensor], num_nodes: int) -> bool:
     """Whether a client's pseudo labels and edges fit a graph with `num_nodes` nodes.
 
-    A forged upload could change the number of nodes for which the server computes them.
+    A forged upload could change the number of nodes for which the server computes pseudo labels and
+    edges.
     """
     ends = [part[key] for key in ("row", "col") if key in part]
     inside = all(not end.numel() or int(end.max()) < num_nodes for end in ends)

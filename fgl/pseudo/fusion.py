@@ -26,8 +26,8 @@ def fuse(
     """For each node, the weighted mean over all clients that have the node (FedGL, Eq. 12).
 
     ``out_i = sum_{k holds i} w_k rows_k[i] / sum_{k holds i} w_k``. A node that no client holds
-    gets 0. The function computes two indexed sums. The function creates no tensor of size clients x
-    nodes.
+    gets 0. The two sums are computed by node id, so that no tensor of size clients x nodes is
+    created.
 
     Args:
         rows: one float ``[N_k, C]`` per client, e.g. predictions or embeddings.
@@ -92,10 +92,10 @@ def fuse_uploads(
             ``num_examples`` is the client's weight.
         num_nodes: number of nodes in the federation.
         fill: see `fuse`; it applies to predictions and embeddings.
-        threshold: see `fuse`; it applies only to predictions. To follow the public port, give this
-            function a threshold and `pseudo_labels` a threshold of 0. Each client's uncertain
-            scores are then set to 0 before the fusion, and `pseudo_labels` uses all fused scores
-            above 0.
+        threshold: see `fuse`; it applies only to predictions. To follow the public port, pass the
+            threshold to this function, and pass 0 as the threshold of `pseudo_labels`. Each
+            client's uncertain scores are then set to 0 before the fusion, and `pseudo_labels` uses
+            all fused scores above 0.
 
     Returns:
         Predictions and embeddings, float ``[num_nodes, C]``.

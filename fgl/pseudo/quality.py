@@ -82,10 +82,10 @@ def quality_of(clients: Sequence[Graph]) -> Callable[[Mapping[int, Any], Any], d
         clients: the clients' graphs, with labels and `node_id`.
 
     Returns:
-        Function of ``(outbox, states)``. This function computes `describe` from two parts of the
-        messages in an outbox: the pseudo labels ``"labels"``, and the pseudo edges ``"row"``,
-        ``"col"`` and ``"weight"``. The function returns an empty dict if the messages have neither
-        labels nor edges.
+        Function of ``(outbox, states)``. This function calls `describe` with the content of the
+        outbox's messages. Entry ``"labels"`` of a message has the pseudo labels. Entries ``"row"``,
+        ``"col"`` and ``"weight"`` have the pseudo edges. The function returns an empty dict if the
+        messages have neither labels nor edges.
 
     Raises:
         ValueError: if a client has no labels or no `node_id`.

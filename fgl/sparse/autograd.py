@@ -59,7 +59,7 @@ def mapped(function: Any, *args: Any) -> Any:
 
 
 def batched(tensor: Tensor, dim: int | None, size: int) -> Tensor:
-    """Move the batch of a rule's argument to dimension 0; expand an argument without a batch."""
+    """Move a tensor's `vmap` dimension to dimension 0; add this dimension if `dim` is None."""
     if dim is None:
         return tensor.expand(size, *tensor.shape)
     return tensor.movedim(dim, 0) if dim else tensor

@@ -130,7 +130,7 @@ class PatternStack:
 
     @kept
     def tall(self) -> Pattern:
-        """The parts' rows below each other, for a product of all parts with the same operand."""
+        """Concatenate the rows of all parts, to multiply all parts by the same matrix at once."""
         shape = (len(self.parts) * self.shape[0], self.shape[1])
         return Pattern(*self._joined(0), shape, self.backend)
 
@@ -146,7 +146,10 @@ class PatternStack:
 
     @kept
     def loops(self) -> tuple[PatternStack, Tensor]:
-        """Like `Pattern.loops`; sources are indices into a padded ``cat([value, ones(rows)])``."""
+        """Add the whole diagonal to every part, like `Pattern.loops`.
+
+        Each part's indices refer to ``cat([value, ones(rows)])``, where `value` is padded.
+        """
         parts, sources = zip(*(p.loops for p in self.parts), strict=True)
         places = [
             source + (source >= part.nnz) * (self.nnz - part.nnz)
@@ -238,7 +241,7 @@ class StackedPattern(Pattern):
         return torch.where(self.ones(torch.bool), value, 0)
 
     def owned(self, args: tuple[Any, ...]) -> tuple[Any, ...]:
-        """Batch a product's first argument over the stack's members if no argument is batched."""
+        """Batch a product's first argument over the members, unless an argument is batched."""
         if any(isinstance(arg, Tensor) and _batched(arg) for arg in args):
             return args
         first = args[0].expand(len(self.stack.parts), *args[0].shape)
@@ -267,9 +270,9 @@ class Member:
         batched: dict from the `id` of a stacked tensor to the member's slice of the tensor, for
             stacked tensors that are arguments of `vmap`.
 
-    If a stacked tensor is not an argument of `vmap`, `part` makes a batched tensor of it at its
-    first use, and adds the stacked tensor to `lifted`. The next call of `vmap` is faster if the
-    tensors in `lifted` are among its arguments.
+    If a stacked tensor is not an argument of `vmap`, the first call of `part` with this tensor
+    creates a batched tensor, and adds the stacked tensor to `lifted`. Pass the tensors in `lifted`
+    as arguments to make the next call of `vmap` faster.
 
     Example:
         >>> stack = torch.tensor([[1.0, 2.0], [3.0, 4.0]])

@@ -39,7 +39,7 @@ def sums_bags(pattern: Any, x: Tensor) -> bool:
 class Torch:
     """Torch's kernels: `embedding_bag` if it makes a product faster, otherwise CSR kernels.
 
-    They read a pattern's row pointers `crow`, columns `col` and rows `row`.
+    The kernels read a pattern's row pointers `crow`, columns `col` and rows `row`.
     """
 
     def multiply(self, pattern: Any, value: Tensor, x: Tensor) -> Tensor:
@@ -93,7 +93,7 @@ def csr_of(crow: Tensor, col: Tensor, value: Tensor, num_cols: int) -> Tensor:
 
 @in_one
 def multiply_csr(crow: Tensor, col: Tensor, value: Tensor, x: Tensor) -> tuple[Tensor]:
-    """The product as an operation on strided tensors, because a trace cannot hold CSR tensors."""
+    """Compute the product from strided tensors, because a trace cannot contain CSR tensors."""
     return (_multiplied(csr_of(crow, col, value, x.shape[0]), x),)
 
 

@@ -22,14 +22,14 @@ T = TypeVar("T")
 
 
 def outside(*of: Tensor | None) -> AbstractContextManager[None]:
-    """A context that leaves inference mode and torch.func, so that its tensors can be cached.
+    """Disable inference mode and torch.func in a context, so that tensors made there can be cached.
 
-    A tensor that is created inside a call of ``torch.func.grad`` is valid only in this call. So if
-    the tensor were cached without this context, later calls could not use the tensor.
+    A tensor that is created inside a call of ``torch.func.grad`` is valid only in this call. Later
+    calls cannot use this tensor, even if it is cached.
 
     Args:
-        of: tensors from which the cached tensor is computed. If a transform of torch.func wraps one
-            of these tensors, the context does not leave torch.func.
+        of: tensors from which the cached tensor is computed. The context keeps torch.func enabled
+            if a transform of torch.func wraps one of these tensors.
     """
     if functorch.peek_interpreter_stack() is None and not torch.is_inference_mode_enabled():
         return nullcontext()  # this is frequent, and a tenth of the time
@@ -129,7 +129,7 @@ class Pattern:
         return self.transpose[0]
 
     def shared(self) -> Pattern:
-        """A pattern with the tensors of this pattern; the transpose of a symmetric pattern."""
+        """A new pattern with the same tensors; used as the transpose of a symmetric pattern."""
         return self.like(self.crow, self.col, self.shape)
 
     def turned(self, value: Tensor) -> tuple[Pattern, Tensor]:

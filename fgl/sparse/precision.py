@@ -13,8 +13,8 @@ T = TypeVar("T")
 def mixed(tensor: Tensor) -> bool:
     """Whether `torch.autocast` is enabled for a tensor's device.
 
-    Under `torch.autocast`, sparse products are in float32, as torch's sums are, since some backends
-    have no half-precision products.
+    Under `torch.autocast`, sparse products are computed in float32, like torch's sums. The reason
+    is that some backends have no half-precision products.
 
     Example:
         >>> with torch.autocast("cpu", dtype=torch.bfloat16):

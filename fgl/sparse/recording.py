@@ -49,8 +49,8 @@ class Recorder(TorchDispatchMode):
 
     Raises:
         RuntimeError: inside the context, if a number is read from an input or a result, or if a
-            constant is changed in place. Each time the recorded operations are repeated, the
-            constant would change again.
+            constant is changed in place. Otherwise each repetition of the recorded operations
+            would change this constant again.
 
     Example:
         >>> x = torch.ones(2)
@@ -127,7 +127,7 @@ class Recorder(TorchDispatchMode):
         return out
 
     def _view(self, func: Any, args: Sequence[Any], out: Any) -> tuple[Any, ...]:
-        """The base and the form of a view; both together determine the view's elements."""
+        """Describe a view by its base tensor and its form, which together determine its values."""
         own = self.name(args[0]) if args else ""
         if not own or func._schema.is_mutable or func is ATEN.as_strided.default:
             return ()
@@ -215,7 +215,8 @@ class Recorder(TorchDispatchMode):
         """Build a function that repeats the operations and frees each tensor after its last use.
 
         Args:
-            outputs: results of recorded operations, names of such results, or None.
+            outputs: the outputs to return. Each output is a result of a recorded operation, the
+                name of a result, or None.
             calls: the operations; by default `needed`.
 
         Returns:

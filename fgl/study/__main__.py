@@ -82,9 +82,9 @@ class Ended(BaseException):
 def _listen(plan: Plan) -> None:
     """Raise `Ended` on SIGTERM from now on.
 
-    Before SIGTERM is handled, one Sobol point is drawn, for which scipy loads its table of
-    direction numbers. While scipy loads this table, it would ignore an `Ended` and continue with a
-    wrong table.
+    The function first draws one Sobol point, so that scipy loads its table of direction numbers
+    before `Ended` can be raised. If `Ended` were raised while scipy loads the table, scipy would
+    ignore the exception and continue with a wrong table.
     """
     if any(map(plan.tunes, plan.methods)):
         sobol_point(WIDE, 0)

@@ -29,7 +29,7 @@ def tuned(methods: Methods) -> dict[str, Tuned]:
 
 
 def spaces_of(local: Spaces) -> list[dict[str, Any]]:
-    """The alternative search spaces of local training."""
+    """List the search spaces of local training; each trial uses one space of the list."""
     spaces = [dict(local or {})] if isinstance(local, Mapping | None) else [*map(dict, local)]
     reject_if(not spaces, "local to be a space or several", "[]")
     for space in spaces:

@@ -61,7 +61,7 @@ def _own_plan(folder: Path) -> Path:
 
 @contextmanager
 def _written(folder: Path, plan: Plan) -> Iterator[None]:
-    """A context in which a file contains the plan of this process's workers."""
+    """A context with a plan file for this process's workers; the file is deleted at the end."""
     import cloudpickle
 
     write(_own_plan(folder), cloudpickle.dumps(plan))

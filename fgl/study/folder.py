@@ -157,8 +157,8 @@ def save_plan(folder: Path, plan: Plan, *, tries: int) -> Plan:
 
     Args:
         folder: the study's folder.
-        plan: the plan. The function sets the plan's stages, which are numbers of trials: first the
-            folder's stages below `tries`, then `tries`.
+        plan: the plan. The function sets ``plan.stages``, a list of total numbers of trials. The
+            list has all numbers below `tries` from the folder's earlier plan, and then `tries`.
         tries: the requested total number of trials.
 
     Returns:
@@ -281,7 +281,7 @@ def begun(store: Store, name: str) -> Iterator[int | None]:
 
 
 def take_back(mark: Path) -> None:
-    """Restore the text that a mark file had before the run; delete the file if it had no text."""
+    """Restore the earlier text of a mark file of `begun`; delete a file without earlier text."""
     if before := MARKS.pop(mark, ""):
         mark.write_text(before)
     else:

@@ -38,7 +38,10 @@ class Point:
 
     @property
     def values(self) -> dict[str, Any]:
-        """All values by name; if local training also has an lr, the method's lr is "own lr"."""
+        """All values by name.
+
+        If local training and the method both have an ``lr``, the method's value is ``"own lr"``.
+        """
         own = {f"own {n}" if n in self.local else n: value for n, value in self.own.items()}
         return {**self.local, **own}
 
@@ -75,14 +78,13 @@ class Cell:
     """The trials, chosen points and test runs known so far, for one method on one setting.
 
     Args:
-        trials: the trials so far: one list for each group of tuning seeds.
+        trials: lists of the trials known so far; each list is for one group of tuning seeds.
         chosen: dict from a test seed to the point chosen for this seed. A test seed is missing
             until all trials for the seed are finished.
-        tests: dict from a test seed to the test run with this seed. A test seed is missing until a
-            point is chosen for the seed.
-        lost: the reason why there will be no more runs, or "".
-        whole: whether the cell is complete, so that the results of the cell's jobs lead to no new
-            jobs.
+        tests: dict from a test seed to the test run with this seed. A test seed is missing from
+            `tests` until `chosen` contains this seed.
+        lost: text of the error because of which the cell gets no more runs; ``""`` without error.
+        whole: whether the cell is complete, which means that no further jobs will be added.
     """
 
     trials: list[list[Trial]] = field(default_factory=list)
@@ -107,8 +109,8 @@ class Plan:
         local: alternative search spaces of local training; each trial uses one of them.
         stages: the total number of trials after the first call of `fgl.study`, after the second
             call, and so on.
-        tuning_seeds: seeds of the trials; with ``"each"``, tuning is repeated for every test seed
-            and uses only this seed.
+        tuning_seeds: seeds of the trials. With ``"each"``, tuning is repeated for every test seed,
+            and all runs of this repetition use this test seed.
         seeds: seeds of the test runs.
         rounds, tuning_rounds: number of rounds of a test run, and number of rounds of a trial.
         patience: a run stops after this number of rounds without a better validation score.
@@ -167,7 +169,7 @@ class Plan:
         return values
 
     def count(self) -> int:
-        """The total number of runs, provided that no cell is given up."""
+        """The total number of runs. If an error ends a cell early, there are fewer runs."""
         return sum(self._count(method) for _, method in self.cells())
 
     def _count(self, method: str) -> int:
@@ -265,7 +267,7 @@ class Plan:
         return Point(new_local, new_own, best.which)
 
     def edges(self, setting: str, method: str, records: Records) -> list[str]:
-        """Describe each chosen number that is the smallest or largest tried value.
+        """Describe each chosen number for which no smaller value, or no larger value, was tried.
 
         See the function `edges` for details.
         """
@@ -283,12 +285,16 @@ class Plan:
 
 
 def alike(point: Point, trials: list[Trial]) -> list[Point]:
-    """Points of the trials that use the same search space for local training as the given point."""
+    """Points of all trials whose search space of local training is the search space of `point`."""
     return [trial.point for trial in trials if trial.point.which == point.which]
 
 
 def hopeless(job: Job, records: Records) -> str:
-    """A run's error if the error's type indicates a mistake in the method or setting; else ""."""
+    """Return the text of a run's error if the error's type is in `HOPELESS`; otherwise "".
+
+    An error of such a type indicates a mistake in the method or setting, so other runs would fail
+    too.
+    """
     if job.id not in records or records[job.id].get("kind") not in HOPELESS:
         return ""
     return str(records[job.id]["error"])

@@ -49,7 +49,10 @@ def method_of(name: str, build: Any, task: Task) -> tuple[Method, Task]:
 
 
 def play(plan: Plan, job: Job, method: Method, task: Task, **how: Any) -> dict[str, Any]:
-    """Run a method and return the run's report, without tensors; `how` goes to `fgl.run`."""
+    """Run a method and return the run's report, without tensors.
+
+    Further arguments, `how`, are passed to `fgl.run`.
+    """
     result = run(method, task, num_rounds=job.rounds, seed=job.seed, **how, **plan.how)
     about: Any = {"dataset": "", "clients": len(task.clients), "rounds": job.rounds}
     about |= {"seed": job.seed, "config": {**result.config, "method": repr(result.method)}}

@@ -106,7 +106,7 @@ class Study:
         }
 
     def scores(self, setting: str, method: str) -> dict[int, float]:
-        """The score to compare, by finished seed; NaN if the run failed or diverged."""
+        """The score to compare, for each finished seed; NaN if the run failed or diverged."""
         return {seed: self._score(run) for seed, run in self._tests[setting, method].items()}
 
     def _score(self, run: Mapping[str, Any]) -> float:
@@ -184,7 +184,10 @@ class Study:
         return {n: [v for i, v in enumerate(own) if v not in own[:i]] for n, own in values.items()}
 
     def edges(self, setting: str, method: str) -> list[str]:
-        """Names of the numbers whose chosen value is the smallest or largest tried, not a bound."""
+        """Describe chosen numbers for which no smaller value, or no larger value, was tried.
+
+        Numbers that are equal to a hard bound are left out.
+        """
         return self.plan.edges(setting, method, self._store)
 
     def _megabytes(self, setting: str, method: str) -> float:
@@ -224,7 +227,7 @@ class Study:
                 *_difference(self.tests.get((setting, method)), scale), *cost, note]  # fmt: skip
 
     def sentences(self) -> list[str]:
-        """Sentences on the test over all settings, the detectable difference and failed runs."""
+        """Sentences on tests over all settings, on detectable differences, and on failed runs."""
         base, count = next(iter(self.plan.methods)), len(self.plan.settings)
         scale = min(map(self._scale, self.plan.settings))
         lines = []

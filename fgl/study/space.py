@@ -90,10 +90,10 @@ class Uniform:
     def around(self, share: float, best: float, tried: Sequence[float], trials: int) -> float:
         """A value near the best value.
 
-        Let ``s = (high - low) / max(trials, 5)``. The new value differs from the best value by at
-        most ``1.5 s``. If the best value is the smallest or largest tried value, the largest
-        difference is ``0.5 s`` towards the other tried values, and ``2.5 s`` in the opposite
-        direction.
+        Let ``s = (high - low) / max(trials, 5)``. The new value is between ``best - 1.5 s`` and
+        ``best + 1.5 s``. If `best` is the smallest tried value, the range is from ``best - 2.5 s``
+        to ``best + 0.5 s``. If `best` is the largest tried value, the range is from
+        ``best - 0.5 s`` to ``best + 2.5 s``.
         """
         spacing = (self._scaled(self.high) - self._scaled(self.low)) / max(trials, 5)
         down = up = 1.5
@@ -202,7 +202,8 @@ def near_values(
     Args:
         space: the space.
         best: values of the best trial.
-        tried: values of the Sobol trials in this space, without the trials near a best trial.
+        tried: values of the trials that are spread over the whole space. Trials near an earlier
+            best trial are left out.
         shares: coordinates in the unit cube.
     """
     return {
@@ -214,12 +215,13 @@ def near_values(
 
 
 def edges(space: Values, best: Values, tried: Sequence[Values]) -> list[str]:
-    """Describe each chosen number that is the smallest or largest value of its trials or its list.
+    """Describe each chosen number for which no smaller value, or no larger value, was tried.
 
-    A value outside the tried values may be better than such a number.
+    In this case, a value that was not tried may be better than the chosen number. If the search
+    space of a number is a list, all values of the list count as tried.
 
-    The result does not include values at a hard bound, choices from a list of words, or choices
-    from a list of two numbers.
+    The result does not include a number that is equal to a hard bound. A list is ignored if it has
+    words, or fewer than three numbers.
 
     Example:
         >>> edges({"lr": LogUniform(0.01, 1)}, {"lr": 0.1}, [{"lr": 0.1}, {"lr": 0.02}])

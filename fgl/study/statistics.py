@@ -40,9 +40,8 @@ def difference(gains: Sequence[float]) -> Difference:
     """The mean ``m`` of paired differences, and the mean's interval ``m ± t s / sqrt(n)``.
 
     The interval is infinite and ``p`` is 1 if there are fewer than two differences, or if a
-    difference is not finite. The same holds if all differences are equal but not 0. Such
-    differences usually come from a setting that ignores its seed, and then say nothing about other
-    seeds.
+    difference is not finite. The same holds if all differences are equal but not 0. In this case,
+    the setting usually ignores its seed, so the differences say nothing about other seeds.
 
     Args:
         gains: the differences, one for each seed.

@@ -137,10 +137,11 @@ class Chosen:
     Args:
         method: name of the method.
         build: the function that builds the method.
-        local: chosen values of local training, with which the method's tasks are loaded.
+        local: chosen values of local training, such as ``lr``. The method's tasks are loaded with
+            these values.
         own: chosen values of the method's own hyper-parameters.
-        edges: descriptions of the chosen numbers that are the smallest or largest tried value, such
-            as ``"lr 0.1 of 0.02 to 0.1"``.
+        edges: descriptions of chosen numbers for which no smaller or no larger value was tried. For
+            example, ``"lr 0.1 of 0.02 to 0.1"`` means that 0.1 is the largest tried value.
 
     Example:
         >>> task = fgl.tasks.Nodes(clients=3, hidden=8).load(seed=0)
@@ -179,7 +180,7 @@ def tune(
     folder: Place | None = None,
     **how: Any,
 ) -> dict[str, Chosen]:
-    """Tune methods on one setting, each with the same number of trials; `fgl.study` also tests.
+    """Tune methods on one setting with equal numbers of trials; unlike `fgl.study`, run no tests.
 
     Args:
         methods, num_rounds, local, trials, tuning_seeds, patience, workers, how: as for
@@ -189,7 +190,7 @@ def tune(
             temporary folder.
 
     Returns:
-        Dict from name to method with chosen values, for `fgl.compare` or `fgl.study`.
+        Dict from a method's name to a `Chosen`. Pass the dict to `fgl.compare` or `fgl.study`.
 
     Raises:
         RuntimeError: if a method has no trial with a validation score.

@@ -40,8 +40,10 @@ def adapted(
             least this number.
         own_hidden: width of the clients' own networks.
         own_hops: number of propagation steps of features.
-        own_alpha: weight of a client's own edges when features are propagated; between 0 and 1.
-        own_beta: weight of the first step's predictions in signed messages; between 0 and 1.
+        own_alpha: weight of a client's own edges when features are propagated, between 0 and 1.
+            Added edges between similar nodes have the weight ``1 - own_alpha``.
+        own_beta: weight of the first step's predictions when the signs of messages are computed,
+            between 0 and 1.
         own_dropout: dropout of the clients' own networks.
 
     Raises:

@@ -86,7 +86,7 @@ def warn_of_trained(
 def _scored(place: str, graph: Graph, trained: Tensor) -> list[tuple[str, int]]:
     """The first scored mask that contains training examples, and the number of these examples.
 
-    The list is empty if there is no such mask.
+    The list is empty if no scored mask contains a training example.
     """
     counts = {name: int((m & trained).sum()) for name, m in present(graph, SCORED).items()}
     return [(f"{name} of {place}", count) for name, count in counts.items() if count][:1]
@@ -127,8 +127,8 @@ def _warn_of_trained_elsewhere(clients: Sequence[Graph], whole: Graph | None) ->
     features. If every graph has `node_id`, an example and its copy must have the same id, and
     neighbours are not compared. Examples that occur more than once at one client are ignored. Nodes
     without individual features thus give no warning. A second check ignores ids and neighbours: it
-    searches all clients for copies with the same labels and the same rare features. The whole graph
-    is searched only in the second way. Large graphs are not compared.
+    searches all clients for copies with the same labels and the same rare features. For examples of
+    the whole graph, only the second check is made. Large graphs are not compared.
     """
     scored = clients if whole is None else [whole]
     others = (own.has("batch") or own.has("window_index") for own in clients)
@@ -177,9 +177,9 @@ def _copies(
 def _num_copies(keys: Tensor, train: Sequence[Tensor]) -> int:
     """Number of examples with a copy in `train`: an example with the same features and label.
 
-    The result is 0 if examples with equal features often have different labels, since equal
-    features then prove no copy. For example, every client may number its nodes and use one-hot
-    vectors of these numbers as features.
+    The result is 0 if examples with equal features often have different labels. In this case, two
+    examples with equal features and labels need not be copies. For example, every client may number
+    its nodes and use one-hot vectors of these numbers as features.
     """
     every = torch.cat([keys[:, :0], *train], 1)
     trained, labelled = every[:, every[0] != 0].unique(dim=1)
@@ -192,8 +192,9 @@ def _num_copies(keys: Tensor, train: Sequence[Tensor]) -> int:
 def _warn_of_repeated(graphs: Sequence[Graph]) -> bool:
     """Warn if most held-out examples of a graph are copies of the graph's training examples.
 
-    Return whether the function gave a warning. There is no warning if many training examples have
-    equal features (at most a third are distinct), since equal features are then no sign of a copy.
+    Return whether the function gave a warning. There is no warning if the number of distinct
+    features is at most a third of the number of training examples. In this case, many examples have
+    equal features without being copies.
     """
     for own in graphs:
         held_out = _held_out(own)
@@ -225,8 +226,8 @@ def _with_labels(key: Tensor, graph: Graph) -> Tensor:
 def _unlabelled(graph: Graph, steps: int) -> Tensor:
     """Hash each example; then combine each hash with the hashes of the neighbours, `steps` times.
 
-    If examples are pairs, the two nodes of a pair also count as neighbours, since a split turns
-    edges into pairs.
+    If examples are pairs, the two nodes of a pair also count as neighbours. The reason is that a
+    split turns edges into pairs, and these edges are missing in the graph.
     """
     if graph.edge_label_index is None:
         return node_fingerprints(graph, steps)
@@ -275,7 +276,7 @@ def _trained(clients: Sequence[Graph]) -> list[Tensor]:
 
 
 def trained_nodes(whole: Graph, clients: Sequence[Graph]) -> Tensor:
-    """Mask of the nodes of `whole`: True if a client trains on a node with the same `node_id`."""
+    """Mask of the nodes in graph `whole` whose `node_id` is the id of a client's training node."""
     ids = [own.node_id[own.training_mask] for own in clients if own.node_id is not None]
     nodes = torch.arange(whole.num_nodes, device=whole.device)
     own = nodes if whole.node_id is None else whole.node_id
@@ -348,7 +349,7 @@ def warn_of_known_edges(splits: Sequence[EdgeSplit]) -> None:
 
 
 def _known_edges(split: EdgeSplit) -> tuple[int, ...]:
-    """The number of edges for each of `LEAKS`."""
+    """Count the leaking edges of a split, for each kind of leak in `LEAKS`."""
     edges, size = split.graph.edge_index, split.graph.num_nodes
     val, test = keys_of(split.val_edges), keys_of(split.test_edges)
     negatives = keys_of(torch.cat([split.val_negatives, split.test_negatives], 1))

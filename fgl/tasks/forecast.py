@@ -18,7 +18,7 @@ from .task import Local, Task
 
 
 class Forecaster(nn.Module):
-    """Two linear layers that read a node's features and its neighbours' features in a window.
+    """Two linear layers; the input is a window of a node's features and its neighbours' features.
 
     ``out_v = W2 relu(W1 [x_v, m_v])``, where m_v is the weighted mean over the edges that end at v,
     computed separately for each time. If an edge has a time, the edge is used only at this time.

@@ -44,7 +44,7 @@ def link_task(
             is given if the graph also contains validation or test edges.
         model: a model without a classifier.
         train: local training; each step samples new noise and new negative edges. If nodes have
-            types, negative edges join only pairs of types that training edges join.
+            types, the ends of a negative edge have the same types as the ends of a training edge.
         kl: weight of the divergence, at least 0.
         recon: form of the reconstruction loss; see `kind` in `fgl.losses.reconstruction_loss`.
 
@@ -153,7 +153,11 @@ class Links(Disjoint):
         return link_task(splits, model, self.local.training(), kl=self.kl, recon=self.recon)
 
     def splits(self, whole: Graph, seed: int) -> list[EdgeSplit]:
-        """The clients' splits: parts of the whole graph's split, or splits of clients' graphs."""
+        """Return one split per client.
+
+        With `partition_after_split`, the whole graph is split, and each client gets a part of this
+        split. Otherwise, the graph of each client is split.
+        """
         seeds = [fold_in(seed, client, "split") for client in range(self.clients)]
         cut = partial(self.cut, seed=seed)
         if self.partition_after_split:

@@ -210,8 +210,8 @@ def mended(
     Every client first trains a generator without other clients. Then the client trains this
     generator further, with a new optimiser and with gradients from the other clients
     (`fgl.methods.fedsage_plus`). The generator reads the client's graph without the hidden nodes.
-    The generated neighbours are added to the client's complete graph, with the hidden nodes. New
-    nodes do not affect a client's weight, the divergence term of a loss, or the number of local
+    The generated neighbours are added to the client's complete graph, which has the hidden nodes.
+    New nodes do not affect a client's weight, the divergence term of a loss, or the number of local
     steps. If no client gets a new node, a warning is given, and the task is unchanged.
 
     The default values come from the public code (src/utils/config.py). The clients' weights differ
@@ -288,8 +288,8 @@ def _without_optimizers(result: Result) -> Result:
 def _counting(fedavg: Method, own: Mapping[Graph, Graph]) -> Method:
     """The method for mended graphs; only the clients' `own` nodes count as examples.
 
-    A message depends only on a client's own graph. In the graph for local steps, the new nodes are
-    marked.
+    A message depends only on a client's own graph. In local steps, the mask ``"own_nodes"`` in the
+    context is False for new nodes.
     """
     draw = fedavg.train.batches
 

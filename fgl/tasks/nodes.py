@@ -34,7 +34,8 @@ def node_task(
     The model is scored on the whole graph.
 
     A warning is given if scored nodes are training nodes. If a graph lacks `node_id`, nodes are
-    compared by features and labels, and more than a tenth of the nodes in a mask must be copies.
+    compared by features and labels. Nodes can have equal features by chance, so the warning is then
+    given only if more than a tenth of a mask's nodes are copies.
 
     Args:
         whole: the graph with all edges, labels, a validation mask and a test mask. If `whole` is

@@ -47,11 +47,11 @@ def pair_task(
     the direction of the pair. `fgl.data.splits.split_by_time` builds graphs for this task.
 
     With `negatives`, the model learns to predict whether a pair is an edge. In each local step,
-    every training pair that is an edge gets one negative: a sampled pair that has the edge's
-    source, but is not an edge. Negatives of validation and test pairs are sampled before training
-    (`fgl.data.splits.with_negatives`). The target node of a negative has the type of the true
-    target, and occurs in an edge or in a pair that is not later than the pair's time window.
-    Validation and test pairs are never used as negatives.
+    one negative is sampled for every training pair that is an edge. A negative is a pair with the
+    same source and another target, and is not an edge. Negatives of validation and test pairs are
+    sampled before training (`fgl.data.splits.with_negatives`). The target of a negative has the
+    node type of the edge's target. It is a node that occurs in a message edge, or in a pair of the
+    same or an earlier time window. Validation and test pairs are never used as negatives.
 
     With `ranking`, the true ends of pairs are ranked among all nodes. For example, pairs can be
     triples of a knowledge graph. In each local step, negatives are sampled for every training pair:
@@ -76,8 +76,8 @@ def pair_task(
     Raises:
         ValueError: if a client has no pairs. With `negatives`, the error is also raised if a label
             is neither 0 nor 1, if local training defines batches itself, or if the target is not
-            `fgl.targets.ANSWERS`. Ranking tasks need a number as `negatives`, and other tasks
-            must not have one; otherwise the error is raised.
+            `fgl.targets.ANSWERS`. The error is also raised if `ranking` is given and `negatives` is
+            not a number, or if `negatives` is a number and `ranking` is not given.
 
     Example:
         >>> whole = fgl.data.splits.split_by_time(fgl.data.ratings())
@@ -203,7 +203,7 @@ def _among_negatives(model: nn.Module) -> Loss:
 
 @setting
 class Pairs(Cut):
-    """Pairs of nodes in a directed graph, at disjoint clients: predict links or signs of ratings.
+    """Predict links or signs of ratings in a directed graph whose nodes are divided among clients.
 
     The partition uses only edges that are messages. So the pairs to predict do not influence the
     assignment of nodes to clients. A pair is lost if its two nodes belong to different clients.

@@ -23,7 +23,7 @@ CELLS = 2**20
 def ranking(
     *, ks: Sequence[int] = (1, 3, 10), filtered: bool = True, both: bool = True
 ) -> Callable[..., Score]:
-    """Scores based on the rank of the correct node among all nodes of the graph, for each triple.
+    """Score each triple by the rank of its correct node among all nodes of the graph.
 
     Every triple with label 1 in the validation or test mask gives two questions, ``(h, r, ?)`` and
     ``(?, r, t)``. For each question, the model scores every node of the graph as a candidate for
@@ -191,8 +191,8 @@ def ranked_task(
 def _corrupted(train: Training, num_clients: int, count: int) -> Any:
     """A function for a client's steps: each step gets triples with a random tail or a random head.
 
-    A negative is never a training triple, but may be a validation or test triple. If these were
-    excluded too, they would never be negatives. A model could then recognise these triples.
+    A negative is never a training triple, but may be a validation or test triple. If validation
+    and test triples were never negatives, a model could recognise them by this property.
     """
 
     def tables(graph: Graph) -> tuple[FreeCells, FreeCells]:

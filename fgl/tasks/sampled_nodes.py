@@ -50,8 +50,8 @@ def sampled_node_task(
         clients: graphs with labels; without a training mask, all nodes of a graph are training
             nodes.
         model: a model that returns a row of logits for each node. With k fan-outs, the model may
-            have at most k + 1 hops. This limit matters only if a graph has more nodes than a block,
-            and is checked only then.
+            have at most k + 1 hops. The function checks this limit only for graphs with more than
+            `block_size` nodes; smaller graphs are scored as a whole.
         optimizer: function that returns a `torch.optim` optimiser for a list of tensors.
         fanouts: numbers of sampled neighbours per node, one number for each hop; -1 means all
             neighbours.
@@ -129,7 +129,7 @@ def sampled_steps(
 
 @setting
 class SampledNodes(Cut):
-    """Nodes of clients that are parts of one graph; minibatches have sampled neighbours.
+    """Classify the nodes of a graph that is divided among clients; minibatches sample neighbours.
 
     The partition, the split and the scores are the same as in `Nodes`.
 

@@ -133,9 +133,10 @@ def _split_like(graph: Graph, splits: Sequence[EdgeSplit]) -> EdgeSplit:
 
 
 def validation(score: Score, select: str) -> Callable[[Params, Graph], float]:
-    """A function that returns a client's validation score, or NaN without validation examples.
+    """Build a function that computes a client's validation score.
 
-    A larger score is always better. For example, the score for ``"-val_rmse"`` is minus the metric.
+    The score is NaN if the client has no validation examples. A larger score is always better. For
+    example, the score for ``"-val_rmse"`` is minus the metric.
     """
 
     def validate(params: Params, graph: Graph) -> float:
@@ -167,7 +168,8 @@ def evaluate_own(
         each: whether to add the metrics of single clients, such as ``test_accuracy/3`` of client 3,
             and of the worst client, such as ``worst_test_accuracy``.
         lower: names of further metrics for which smaller values are better. The names are given
-            without ``test_`` or ``val_``. Losses, rmse and mae need not be listed.
+            without ``test_`` or ``val_``. For losses, rmse and mae, smaller values are always
+            better, so these names can be left out.
 
     Returns:
         ``(outbox, states) -> metrics``. Every metric is a mean over the clients with a value of
@@ -176,8 +178,8 @@ def evaluate_own(
         clients that have all metrics. If one client's value is NaN, the mean is NaN.
 
     Warns:
-        UserWarning: with `each`, if clients lack a metric; the text names the clients and the
-            reason.
+        UserWarning: if `each` is true and a client lacks a metric that another client has. The
+            warning names these clients and the reason.
 
     Raises:
         ValueError: raised by the returned function if no client has a metric, or if a model is
@@ -381,7 +383,7 @@ def with_pooled(
 
 
 def _instead(target: Target, answered: Sequence[tuple[Tensor, Tensor]]) -> tuple[str, list[str]]:
-    """The end of a warning, and the names of metrics undefined for all clients together."""
+    """The end of a warning, and the metrics that are undefined even if all clients are pooled."""
     y, mask = (torch.cat(part) for part in zip(*answered, strict=True))
     lost = targets.undefined_metrics(target, y, mask)
     if lost:
@@ -428,8 +430,8 @@ def evaluate_graphs(
         TypeError: if ``y`` contains numbers and no target for numbers is given.
         ValueError: if a collection lacks labels or a `batch`, if a collection has masks but no test
             mask, if a mask is empty, or if `clients` and `tests` have different lengths. For a
-            target other than class labels, several tests with a single client are allowed. The
-            returned function raises a ValueError if a model is incomplete.
+            target other than class labels, `clients` may also be a list of one collection, as in
+            a centralized run. The returned function raises a ValueError if a model is incomplete.
 
     Example:
         >>> none = torch.zeros(2, 0, dtype=torch.int64)

@@ -109,24 +109,25 @@ def earlier(
 ) -> Task:
     """The given task at an earlier time, at which some clients and classes are still missing.
 
-    Examples of clients and classes that come later are not used for training yet. The examples to
-    score are those of the given task. With `rounds`, the missing clients and classes appear in the
-    run after this number of rounds. Without `rounds`, two runs are needed: a run of the returned
-    task, and then a run of the whole task with ``start=result``, where `result` is the result of
-    the first run.
+    Examples of clients and classes that come later are not used for training yet. Scores are
+    computed on the same validation and test examples as in the given task. With `rounds`, one run
+    is enough: the missing clients and classes appear after this number of rounds. Without `rounds`,
+    two runs are needed: a run of the returned task, and then a run of the whole task with
+    ``start=result``, where `result` is the result of the first run.
 
     Args:
-        task: the whole task.
+        task: the task with all clients and classes.
         clients: the indices of the clients that join later.
         classes: the labels that appear later; the training masks of the earlier task contain no
             examples with these labels.
-        rounds: number of rounds without these clients and classes; by default all rounds.
+        rounds: number of first rounds in which these clients and classes are missing; by default,
+            they are missing in all rounds.
 
     Raises:
         ValueError: if the task lacks a given client or class, if no training example is left, or if
             `task` already has first rounds. A ValueError is also raised if the loss does not use
             the training mask, as in `link_task`.
-        TypeError: for `classes` of a task whose labels are numbers.
+        TypeError: if `classes` is given, but the labels of the task are numbers.
 
     Example:
         >>> task = fgl.tasks.Nodes(clients=3, hidden=8).load(seed=0)
@@ -159,9 +160,10 @@ def earlier(
 def _whole_without(
     whole: Graph | None, own: Sequence[Graph], late: Sequence[int], classes: Sequence[int]
 ) -> Graph | None:
-    """The whole graph without training examples of later clients and classes; None if impossible.
+    """Remove the training examples of `late` clients and of `classes` from the whole graph.
 
-    To remove a client's examples, the function needs the `node_id` of all clients.
+    To remove a client's examples, the function needs the `node_id` of all clients. Without these
+    ids, or without a whole graph, the result is None.
     """
     if whole is None:
         return None
@@ -206,7 +208,7 @@ def own_node_mask(graph: Graph, context: Any) -> Tensor:
 
 @fed.layer
 def weighed_by_nodes(fedavg: Method, *, by_mask: bool = False) -> Method:
-    """The method with a client's number of nodes as the weight of the client.
+    """Change a method such that the weight of every client is the client's number of nodes.
 
     With `by_mask`, a client without a training example has weight 0.
     """

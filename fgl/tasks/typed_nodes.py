@@ -20,8 +20,8 @@ class TypedNodes(Cut):
     Papers, authors and conferences are divided among the clients.
 
     A partition gives every conference to one client. A paper loses its edge to a conference that
-    belongs to another client. With `share_conferences`, each client also has all conferences of its
-    papers, so no paper loses such an edge.
+    belongs to another client. With `share_conferences`, a client gets a copy of every conference of
+    its papers, so no paper loses its edge.
 
     Example:
         >>> task = TypedNodes(clients=3, hidden=8).load(seed=0)

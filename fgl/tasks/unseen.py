@@ -18,13 +18,14 @@ def with_unseen(task: Task, count: int) -> Task:
 
     ``unseen_accuracy`` is the accuracy at these last clients.
 
-    An unseen client joins after training and has no state. The client is scored once with each
-    message that the server sends to a training client; the client's score is the mean of these
-    scores. If the method has one common model, these scores are all equal. ``unseen_accuracy`` is
-    the mean of these scores over unseen clients. A client is scored on its own test nodes. If the
-    server sends no model, as in local training, ``unseen_accuracy`` is left out. If the training
-    clients have `node_id`, centralized training uses only the nodes of training clients. Without
-    `node_id`, centralized training is not available.
+    An unseen client joins after training and has no state. The server sends a message to each
+    training client, and the unseen client is scored with each of these messages. The score of the
+    unseen client is the mean of these scores. If the method has one common model, the scores are
+    all equal. ``unseen_accuracy`` is the mean of these scores over unseen clients. A client is
+    scored on its own test nodes. If the server sends no model, as in local training,
+    ``unseen_accuracy`` is left out. If the training clients have `node_id`, centralized training
+    uses only the nodes of training clients. Without `node_id`, centralized training is not
+    available.
 
     Args:
         task: a task that classifies nodes.

@@ -23,8 +23,8 @@ def clipped(method: Method, *, length: Positive) -> Method:
     the clipped update, over all trained tensors together, is at most `length`. For
     buffers, such as a batch norm's mean, clients return the values that the server sent. Clients
     send 1 as ``"num_examples"``, since their true numbers of examples are private too. The history
-    still contains the true numbers (see `Rules.silent`). Clipping alone does not protect data, but
-    noise protects data only if updates are clipped.
+    still contains the true numbers (see `Rules.silent`). Clipping alone does not protect data. But
+    clipping is needed, since noise protects data only if updates are clipped.
 
     Args:
         method: the method. The method's uploads must contain ``"model"`` and ``"num_examples"``,
@@ -32,13 +32,15 @@ def clipped(method: Method, *, length: Positive) -> Method:
         length: the largest norm of an update, above 0.
 
     Returns:
-        The method. This transform must be the outermost wrapper. A wrapper around this transform
-        could send data that is not clipped, so a run with such a wrapper raises an error.
+        The method. This transform must be the outermost wrapper of the method. A run raises an
+        error if another transform wraps this method, since the other transform could send data that
+        is not clipped.
 
     Raises:
         ValueError: if `length` is not positive, or if the server declares that it reads more than
-            these two entries. The method's functions raise a ValueError if an upload has an entry
-            other than these two, has no model, or has a tensor that the server has not sent.
+            ``"model"`` and ``"num_examples"``. The method's functions raise a ValueError if an
+            upload has no model, has a tensor that the server has not sent, or has an entry other
+            than ``"model"`` and ``"num_examples"``.
 
     Example:
         >>> method = clipped(fgl.fedavg(torch.nn.Linear(1, 1, bias=False)), length=0.5)

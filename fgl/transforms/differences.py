@@ -24,9 +24,9 @@ class Code(NamedTuple):
     Args:
         keys: suffixes. For each entry to encode, the upload contains one entry per suffix. The name
             of such an entry is the old name, an underscore and the suffix.
-        encode: a function ``(difference, left) -> tensors, left`` that returns one tensor for each
-            key. `left` is the remainder that the client keeps for its next round. The remainder may
-            be None.
+        encode: a function ``(difference, remainder) -> (tensors, remainder)`` that returns one
+            tensor for each key. The client keeps the returned remainder for its next round. The
+            remainder may be None.
         decode: a function ``(tensors, like) -> difference``. The difference must have the shape and
             the dtype of `like`. If the tensors do not encode such a difference, the function raises
             a ValueError.
@@ -115,7 +115,7 @@ def _encoded(
     sent: Mapping[str, Tensor],
     left: Mapping[str, Tensor],
 ) -> tuple[Message, Params]:
-    """The coded entries of an upload for one part, and the remainders for the next round."""
+    """Encode one part of an upload, such as the model; return remainders for the next round too."""
     columns = [f"{part}_{key}" for key in code.keys]
     plain = {name: t for name, t in value.items() if not t.is_floating_point()}
     out: Message = {column: {} for column in columns} | ({part: plain} if plain else {})

@@ -42,9 +42,9 @@ def local_gaussian(
     updates for two data sets differ by at most ``2 length``, and the noise hides this difference
     (`fgl.privacy.gaussian`). Apart from the noisy model, clients report nothing: no losses and no
     numbers of examples. Losses in the history are NaN. If a client's training raises an error, the
-    server notices only that the client is missing from the round. The server may process the noisy
-    uploads by any function, since no result can reveal more than the noisy uploads themselves. The
-    noise is large: the mean over K clients divides the standard deviation of the noise only by
+    server notices only that the client is missing from the round. The server may apply any function
+    to the noisy uploads, since the result cannot reveal more than the noisy uploads themselves. The
+    noise is large, since averaging over K clients reduces the standard deviation only by the factor
     ``sqrt(K)``.
 
     Args:
@@ -220,7 +220,7 @@ def counted(
     delta: float,
     colluders: int = 0,
 ) -> Method:
-    """Make the server count each client's answers with the given noise, for the privacy cost.
+    """Make the server count each client's answers; the privacy cost depends on these numbers.
 
     All transforms call this function, so that earlier costs (from ``start=``) are counted only
     once.

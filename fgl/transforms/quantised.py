@@ -32,7 +32,7 @@ def quantised(
         bits: number of bits per entry: 2, 4 or 8.
         bucket: number of consecutive entries of a tensor that share one scale; a scale takes 32
             bits.
-        parts: the entries of an upload that are quantised. For SCAFFOLD, add ``"shift"``.
+        parts: keys of the upload's entries that are quantised. For SCAFFOLD, add ``"shift"``.
 
     Returns:
         The method. Only `rounded_downloads` may wrap this method.

@@ -39,8 +39,8 @@ def robust(
             example: ``partial(fgl.aggregate.robust.trimmed_mean, bad=1)``.
         bucket: number of clients per bucket. Clients are put into random buckets, and the rule gets
             the mean of each bucket. The means of honest buckets differ less from each other than
-            single honest updates do. But the rule gets fewer inputs than without buckets, so
-            hostile clients affect a larger fraction of the inputs.
+            single honest updates do. But buckets reduce the number of the rule's inputs, so each
+            hostile client affects a larger fraction of the inputs.
         untouched: keys of an upload, except ``"model"``, that the server reads by `OfMeans.equally`
             or `OfMeans.reads`. The rule does not change these entries, so hostile clients can
             influence them.

@@ -20,11 +20,11 @@ def rounded_downloads(
 ) -> Method:
     """Make the server send models in 16 bits per entry.
 
-    Clients convert the rounded model back to the model's precision; they train from it and are
-    scored with it. Updates are differences between the trained model and the rounded model. The
-    first message of a run is the initial model without rounding. The type bfloat16 has the range of
-    float32 and 8 bits of precision. The type float16 has 11 bits of precision and a range up to
-    65,504.
+    Clients convert the rounded model back to the model's precision. Training begins with the
+    converted model, and the converted model is scored. Updates are differences between the trained
+    model and the rounded model. The first message of a run is the initial model without rounding.
+    The type bfloat16 has the range of float32 and 8 bits of precision. The type float16 has 11 bits
+    of precision and a range up to 65,504.
 
     Args:
         method: any method. Only the entry ``"model"`` of a message is rounded.

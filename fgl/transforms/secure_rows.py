@@ -29,7 +29,7 @@ class AddsUp(Protocol):
 
 
 def secure_rows(*, threshold: Several, unprotected: bool = False) -> AddsUp:
-    """Secure sums of rows, for the argument `total` of `fgl.data.neighbour_sums`.
+    """Build a function that sums rows securely: the argument `total` of `fgl.data.neighbour_sums`.
 
     `secure_sum` adds the clients' parts of every row, so the server learns only the sums. The
     client that requests a row also adds a secret random number, called a pad, to each entry of its
@@ -47,9 +47,9 @@ def secure_rows(*, threshold: Several, unprotected: bool = False) -> AddsUp:
         unprotected: as for `secure_sum`. If true, pads are also derived from the run's seed.
 
     Returns:
-        A function of the list of graphs from `fgl.data.asked_rows`. The results of this function
-        are the requested rows of each client, float64 ``[rows, F + 1]``, and the number of bytes of
-        all uploads and downloads.
+        ``total(graphs) -> (rows, num_bytes)``. The argument is the list of graphs that
+        `fgl.data.asked_rows` returns. The results are the requested rows of each client, float64
+        ``[rows, F + 1]``, and the number of bytes of all uploads and downloads.
 
     Raises:
         ValueError: as `secure_sum`. The returned function raises a ValueError if a client drops

@@ -1,4 +1,4 @@
-"""Sparsified uploads: clients send large changes at once, and small changes in later rounds."""
+"""Sparsified uploads: clients send large changes, and add small changes to a later round."""
 
 from collections.abc import Sequence
 
@@ -33,7 +33,7 @@ def sparsified(
             entry of each tensor is sent.
         feedback: whether clients keep, for the next round, the entries that they do not send. If
             false, these entries are lost.
-        parts: the entries of an upload that are sparsified. For SCAFFOLD, add ``"shift"``.
+        parts: keys of the upload's entries that are sparsified. For SCAFFOLD, add ``"shift"``.
 
     Returns:
         The method. Only `rounded_downloads` may wrap this method.

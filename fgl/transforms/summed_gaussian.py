@@ -45,16 +45,17 @@ def summed_gaussian(
     ``2^-bits``. Before masking, the client adds its part of the noise. This part ``g_k`` is
     discrete Gaussian noise with the standard deviation
     ``length noise_multiplier / sqrt(threshold - colluders)``. The server and the colluders know
-    only the colluders' parts of the noise. All other parts together have a variance of at least
-    ``(length noise_multiplier)^2``.
+    only the colluders' parts of the noise. The sum of all other clients' noise has a variance of at
+    least ``(length noise_multiplier)^2``.
 
     Epsilon bounds the effect of **replacing one client's update by zeros**, as with
     `central_gaussian`. The list of clients in a sum is public. The noise protects clients if all
     parties, including the server, follow the protocol. With `signed`, the noise also protects
-    clients against a dishonest server. In both cases, at most `colluders` clients may reveal their
-    parts of the noise to the server. For each sum, `privacy_spent` counts the noise of all clients
-    in the sum, except for `colluders` clients. So epsilon is smaller if a sum contains more clients
-    than `threshold`. A client that has dropped out adds no noise.
+    clients against a dishonest server. With and without `signed`, the protection requires that at
+    most `colluders` clients reveal their parts of the noise to the server. For each sum,
+    `privacy_spent` counts the noise of all clients in the sum, except for `colluders` clients. So
+    epsilon is smaller if a sum contains more clients than `threshold`. A client that has dropped
+    out adds no noise.
 
     Args:
         method: as for `clipped` and `secure_sum`.
@@ -104,11 +105,11 @@ def summed_gaussian(
         """The privacy cost of a sum for each client.
 
         Each client adds one part of the noise. If q of the n clients in a sum reveal their parts,
-        ``n - q`` parts are secret. The unit of the cost is the cost of a sum with ``t - q`` secret
-        parts, t the threshold, for which the noise multiplier is defined. The cost of a Gaussian
-        mechanism is inversely proportional to the variance of the secret noise, so the sum costs
-        ``(t - q) / (n - q)`` units. It is counted as soon as shares are requested, even if no sum
-        follows.
+        ``n - q`` parts are secret. The noise multiplier is defined for a sum with ``t - q`` secret
+        parts, where t is the threshold; this sum costs one unit. The cost of a Gaussian mechanism
+        is inversely proportional to the variance of the secret noise, so a sum of n clients costs
+        ``(t - q) / (n - q)`` units. The cost is counted as soon as shares are requested, even if no
+        sum follows.
         """
         clients = told_shares(inbox, state, summed.rules.exchange)
         return {k: (threshold - colluders) / (len(clients) - colluders) for k in clients}
@@ -133,10 +134,10 @@ def _with_shares(
     room, scale = bound - length - FARTHEST * sigma, 2.0**bits
 
     def on_grid(update: Tensor, sent: Tensor) -> Tensor:
-        """The sent tensor plus the update plus noise, all of them multiples of ``2^-bits``.
+        """Return ``sent + update + noise``; each of the three terms is a multiple of ``2^-bits``.
 
-        If an entry of the sent tensor is larger than `room`, the sum is infinite. The server's
-        message decides this, so it reveals nothing.
+        If an entry of `sent` is larger than `room`, the sum is infinite. Only the server's message
+        determines whether the sum is infinite, so an infinite sum reveals nothing.
         """
         if not bool((sent.abs() <= room).all()):
             return torch.full_like(update, math.inf)

@@ -1,4 +1,4 @@
-"""Graphs of single examples, and checks of a method; the checks reveal no example."""
+"""Graphs of single examples for DP-SGD, and checks of methods that reveal no client's example."""
 
 import copy
 import logging
@@ -135,7 +135,7 @@ def check_method(method: Method) -> None:
 
 @torch.no_grad()
 def check_alone(method: Method, graph: Graph, context: Any) -> None:
-    """Raise an error unless the loss over made-up examples is the mean of the examples' losses.
+    """Check on made-up examples that the loss is the mean of the losses of single examples.
 
     The check reads only the form of the client's graph and none of its examples, so an error
     reveals no example. The loss is called in evaluation mode, at random parameters, so that no term
@@ -149,8 +149,8 @@ def check_alone(method: Method, graph: Graph, context: Any) -> None:
         context: the context of this round.
 
     Raises:
-        ValueError: if the loss is not this mean, if the loss raises an error for a single example,
-            or if the graph has edges or pairs of nodes.
+        ValueError: if the loss is not the mean of the losses of single examples, if the loss raises
+            an error for a single example, or if the graph has edges or pairs of nodes.
 
     Example:
         >>> graph = fgl.Graph(torch.eye(3), torch.zeros(2, 0).long(), y=torch.tensor([0, 1, 0]))
@@ -194,7 +194,7 @@ def usable(method: Method, graph: Graph, context: Any, examples: Tensor) -> Tens
     contains the number of excluded examples.
 
     Args:
-        method, graph, context: the arguments of `check_alone`.
+        method, graph, context: the method, the client's graph, and the context of this round.
         examples: int64 ``[n]``, the client's training examples.
 
     Example:
@@ -302,7 +302,7 @@ def made_up(graph: Graph) -> Graph:
 
 
 def _elsewhere(method: Method) -> Params:
-    """Parameters that differ from a client's initial parameters and from received parameters."""
+    """Change initial parameters randomly, so that they also differ from received parameters."""
     torch.manual_seed(0)
     params = {**method.initial(), **method.own.personal}
     floats = {name: value for name, value in params.items() if value.is_floating_point()}

@@ -49,7 +49,7 @@ def per_example_gaussian(
     If one example is replaced, epsilon is at most doubled, and delta becomes
     ``(1 + e^epsilon) delta``.
 
-    Clipped gradients and noise are multiples of one unit, so they are added without rounding
+    Clipped gradients and noise are multiples of the same power of two, so that their sum is exact
     (`fgl.privacy.gaussian`). Random numbers for dropout come from the operating system too. After
     the noise is added, only the noisy sum is read: the sum is divided by b, and the optimiser takes
     its step.
@@ -75,8 +75,8 @@ def per_example_gaussian(
         length: the largest norm of an example's gradient, above 0; larger gradients are clipped.
         noise_multiplier: the noise's standard deviation divided by `length`, above 0.
         sample_rate: q, above 0 and at most 1.
-        expected_batch_size: b, above 0. Since b is public, choose b from public knowledge, such as
-            q times the number of examples that clients usually have.
+        expected_batch_size: b, above 0. Since b is public, do not compute b from private data. For
+            example, choose q times the number of examples that clients usually have.
         num_steps: local steps of a round, at least 1.
         delta, unprotected: the arguments of `local_gaussian`.
 
@@ -164,7 +164,10 @@ def _drawn(graph: Graph, drawn: torch.Tensor) -> dict[str, Any]:
 def _clipped_sum(
     method: Method, params: Params, grads: Params, context: Any, length: float, sigma: float
 ) -> Params:
-    """Sum ``clip(grad L_i)`` over examples for each name in `grads`, on the noise's grid."""
+    """Sum the clipped gradients of all examples, for each tensor whose name is in `grads`.
+
+    The gradients are rounded to multiples of the same power of two as the noise.
+    """
     still = fed.drop(params, grads)
     free = {name: params[name] for name in grads}
     if "graphs" not in context:

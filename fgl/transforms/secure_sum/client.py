@@ -212,7 +212,7 @@ def _row(keys: Tensor, exchange: Params) -> int:
 
 
 def _rows(keys: Tensor, exchange: Params) -> list[int]:
-    """Indices of the rows of `keys` that equal the client's own public keys."""
+    """Find the client's own public keys in `keys`; return the indices of their rows."""
     own = b"".join(parts.public_key(parts.as_bytes(exchange[name])) for name in ("seal", "mask"))
     return list((keys == parts.as_tensor(own)).all(1).nonzero().flatten().tolist())
 

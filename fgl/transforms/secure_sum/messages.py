@@ -156,7 +156,7 @@ def phase_of(message: Message) -> Tensor:
 
 
 def told_shares(inbox: Inbox, state: State, exchange: int) -> list[int]:
-    """The clients in the sum if this round requested shares of their masks; otherwise []."""
+    """The clients in the sum if this round requested shares of their masks; otherwise no client."""
     current = state.get(ASKED, START)
     last = inbox.round is None or inbox.round % exchange == exchange - 1
     if int(current["phase"]) != SHARES or not last or not inbox.asked:

@@ -308,7 +308,8 @@ def _restored(state: State) -> dict[int, Message]:
 def _warn_of_false(false: Mapping[int, frozenset[int]], clients: list[int]) -> None:
     """Warn of false shares.
 
-    For each false share, the sender or the owner lied. The correct shares are enough to continue.
+    A share is false if its sender lied, or if the owner of the secret sent false shares. The
+    correct shares are enough to continue.
     """
     for row, tellers in false.items():
         warn(

@@ -106,8 +106,8 @@ def of_keys(keys: Tensor) -> bytes:
 def of_list(about: bytes, clients: Tensor, sent: Tensor, told: bytes) -> bytes:
     """The text that a client signs: keys, terms, the list of clients, and the server's message.
 
-    Since the text includes the message, the server cannot send a different model to one of the
-    clients.
+    If the server sends a different message to one client, this client signs a different text. The
+    other clients then reject the signature. So the server must send one model to all clients.
     """
     members = parts.as_bytes(clients) + parts.as_bytes(sent.byte())
     return b"fgl secure sum 1 signs list " + about + told + members

@@ -35,13 +35,13 @@ def secure_sum(
 
     An honest server learns only the two sums ``sum_k n_k theta_k`` and ``sum_k n_k`` over the
     clients whose masked uploads arrive. With `signed`, a dishonest server learns no more than an
-    honest server. Each sum takes four rounds of the run. These rounds are one exchange. In the
-    first round, clients publish keys. In the second round, clients send each other encrypted shares
-    of their secrets. Messages with encrypted shares are called letters. In the third round, clients
-    train and send masked uploads. In the fourth round, clients reveal the shares that remove the
-    masks. So a run with ``num_rounds=40`` contains ten rounds of the method. In the history,
-    `summed_rounds` merges the records of each exchange. After each exchange, the outbox and the
-    states contain the same entries as without this transform.
+    honest server. Each sum takes four rounds of the run, which are together called an exchange. In
+    the first round, clients publish keys. In the second round, clients send each other encrypted
+    shares of their secrets. Messages with encrypted shares are called letters. In the third round,
+    clients train and send masked uploads. In the fourth round, clients reveal the shares that
+    remove the masks. So a run with ``num_rounds=40`` contains ten rounds of the method.
+    `summed_rounds` merges the records of an exchange in the history into one record. After each
+    exchange, the outbox and the states contain the same entries as without this transform.
 
     Args:
         method: the method. The method's `aggregate` must be a `fgl.federation.OfSums`, or a
@@ -53,8 +53,8 @@ def secure_sum(
             hidden in the sum of all honest uploads. If a sum had only one honest client, the
             colluders could subtract their own uploads and would learn the honest upload.
         colluders: number of clients that may show the server everything they know. With `signed`,
-            uploads stay hidden even if the server is dishonest and these clients help it. Every sum
-            may contain all these clients.
+            uploads stay hidden even if the server is dishonest and these clients help it. All
+            colluders may take part in the same sum.
         signed: keys for signatures. In an additional round, each client signs the list of
             summed clients that the server sent. A server that sends clients different lists gets no
             shares if ``2 threshold > n + colluders``. Here n is the number of clients in the
@@ -182,7 +182,8 @@ def clients_summed(state: State) -> dict[str, float]:
         state: the server's state.
 
     Returns:
-        ``"clients_summed"``, which is 0 if there was no sum, or if the sum was rejected.
+        Dict with the number ``"clients_summed"``. This number is 0 if there was no sum, or if the
+        sum was rejected.
 
     Example:
         >>> clients_summed({"secure": {"phase": torch.tensor(0), "summed": torch.tensor(7)}})
