@@ -1,7 +1,6 @@
 """The leaderboard: entrants on six settings of FED-PUB's clients, all tuned, as one study.
 
-    python benchmarks/leaderboard.py study-leaderboard                 the first nine entrants
-    python benchmarks/leaderboard.py study-leaderboard --entrants 11   all of them
+    python benchmarks/leaderboard.py study-leaderboard                 all entrants
     python benchmarks/leaderboard.py study-leaderboard --report        docs/leaderboard.md
 
 Optimizer, learning rate and steps are tuned for all methods, and each method's own values: 12
@@ -74,7 +73,7 @@ ENTRANTS = {
 
 
 def main(argv: list[str] | None = None) -> None:
-    args = study_flags(argv, entrants=10)
+    args = study_flags(argv, entrants=11)
     chosen = dict(list(ENTRANTS.items())[: args.entrants])
     play_study("leaderboard", args, chosen, SETTINGS, local=LOCAL, num_rounds=100, seeds=range(10))
 

@@ -35,8 +35,7 @@ HEAD = """# All methods
 - **If each client is a community of a graph, with its own model and test nodes**, tune the
   optimizer and the number of steps first. If all methods are tuned
   ([the leaderboard](leaderboard.md)), FGSSL gains 0.5 points over FedAvg on average over six
-  settings, and local training loses 2.7 points. FedProx and SCAFFOLD each have the highest mean on
-  two of the six settings.
+  settings, and local training loses 2.7 points.
 - **Clients with different features, classes or networks**: use
   [FedPer](guides/clients_that_differ.md). If `shared` leaves out the norms, FedPer is
   [FedBN](guides/personal.md).
