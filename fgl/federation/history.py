@@ -369,7 +369,8 @@ class Result:
         if self.method is None:
             raise ValueError(
                 "Expected the result to be what fgl.run returned, which knows its method, but got "
-                "one that was made by hand or pickled"
+                "one that was made by hand or pickled: result.outbox[client]['model'] may have "
+                "the parameters"
             )
         check_number("client", client, at_least=0, integer=True)
         reject_if(client not in self.outbox, f"client to be < {len(self.outbox)}", client)

@@ -187,7 +187,10 @@ def _encoded(message: Message, terms: wire.Terms, num_clients: int) -> Params:
     count = message["num_examples"]
     how: Any = {"bits": terms.bits, "bound": terms.bound}
     if count.numel() != 1 or not bool((count.floor() == count) & (count >= 0) & count.isfinite()):
-        raise ValueError(f"Expected num_examples to be a whole number >= 0, but got {count}")
+        raise ValueError(
+            f"Expected num_examples to be a whole number >= 0, as secure sums count in whole "
+            f"numbers, but got {count}: round the weights, such as (100 * weight).round()"
+        )
     weight = int(count)
     want = f"at most {terms.limit(num_clients)} examples"
     reject_if(weight > terms.limit(num_clients), want, weight, DoesNotFit)
