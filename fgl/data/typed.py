@@ -79,7 +79,7 @@ def typed_graph(
         >>> graph.num_nodes, graph.num_features, graph.edge_type
         (5, 6, tensor([0, 0, 0, 1, 1, 1]))
 
-    Source: Schlichtkrull et al. 2018, https://arxiv.org/abs/1703.06103 (columns of each type)
+    Source: Schlichtkrull et al. 2018, https://arxiv.org/abs/1703.06103
     """
     reject_if(not nodes, "nodes to have a type", "none")
     blocks = {name: _features(name, x) for name, x in nodes.items()}

@@ -63,10 +63,6 @@ def link_task(
     expected = "splits without directions, since inner products have none"
     reject_if(wrong, expected, "directed ones: see fgl.tasks.pair_task")
     warn_of_known_edges(splits)
-    for client, own in enumerate(splits):
-        same = keys_of(own.train_edges).equal(keys_of(own.graph.edge_index))
-        expected = f"client {client}'s train_edges to be the edges of its graph, which are trained"
-        reject_if(not same, expected, f"{own.train_edges.shape[1]} edges, other ones")
     idle = [client for client, own in enumerate(splits) if own.trains_only]
     expected = "a client to have enough edges to split"
     reject_if(len(idle) == len(splits), expected, f"none of {len(splits)}")
@@ -152,9 +148,7 @@ class Links(Disjoint):
         reject_if(wrong, "links to have no labels to damage", self.damage)
         features = data.degree_features if of_degrees else None
         graphs = self.damaged([self.scaled(own.graph) for own in splits], seed, features)
-        trained = [pairs_of(keys_of(graph.edge_index)) for graph in graphs]
-        rest = zip(splits, graphs, trained, strict=True)
-        splits = [replace(own, graph=graph, train_edges=edges) for own, graph, edges in rest]
+        splits = [replace(own, graph=graph) for own, graph in zip(splits, graphs, strict=True)]
         model = self.encoder(splits[0].graph, seed)
         return link_task(splits, model, self.local.training(), kl=self.kl, recon=self.recon)
 
