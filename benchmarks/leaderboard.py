@@ -3,7 +3,7 @@
     python benchmarks/leaderboard.py study-leaderboard                 all entrants
     python benchmarks/leaderboard.py study-leaderboard --report        docs/leaderboard.md
 
-Optimizer, learning rate and steps are tuned for all methods, and each method's own values: 12
+Optimizer, learning rate and steps are tuned for all methods, and each method's own values: 18
 trials on a tuning seed, then 10 seeds of 100 rounds. The same command goes on after an
 interruption, and ``python -m fgl.study study-leaderboard`` joins it.
 """
@@ -75,7 +75,8 @@ ENTRANTS = {
 def main(argv: list[str] | None = None) -> None:
     args = study_flags(argv, entrants=11)
     chosen = dict(list(ENTRANTS.items())[: args.entrants])
-    play_study("leaderboard", args, chosen, SETTINGS, local=LOCAL, num_rounds=100, seeds=range(10))
+    how: dict[str, Any] = {"local": LOCAL, "trials": 18, "num_rounds": 100, "seeds": range(10)}
+    play_study("leaderboard", args, chosen, SETTINGS, **how)
 
 
 if __name__ == "__main__":

@@ -374,6 +374,10 @@ def test_what_is_tuned_can_be_compared(tmp_path: Path) -> None:
     how: Any = {"num_rounds": 2, "seeds": [0], "workers": 0, "folder": tmp_path}
     found = fgl.study({"FedProx": best}, {"a": tiny}, **how)  # with the chosen local training
     assert found.scores("a", "FedProx") == {0: compared.lines[0].mean}
+    with pytest.raises(TypeError, match="setting .* lambda seed, lr, steps: .*'lr'"):
+        fgl.compare({"FedProx": best}, lambda seed: task, num_rounds=2, seeds=[0])
+    with pytest.raises(ValueError, match="workers .*'ray', 'later'.* 'x'"):
+        fgl.study({"FedProx": best}, {"a": tiny}, **{**how, "workers": "x"})
     with pytest.raises(RuntimeError, match="No trial of a"):
         fgl.tune({"a": lambda f: 3}, tiny, num_rounds=1, local=RATES, trials=2, workers=0)
 
@@ -404,6 +408,16 @@ def test_another_metric_needs_no_run(folder: Path) -> None:
     with pytest.raises(ValueError, match="Expected metric to be one of .* but got 'mrr'"):
         repr(fgl.study(**how, metric="mrr"))
     assert found.metric("a") == "test_auc" and times == finished(folder)
+
+
+def test_an_unknown_metric_raises_after_the_first_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys.modules["fgl.study.work"], "execute", untrained)
+    how: Any = {**HOW, "folder": tmp_path}
+    with pytest.raises(ValueError, match="Expected metric to be one of .* but got 'mrr'"):
+        fgl.study(METHODS, {"a": SETTING}, **how, metric="mrr")
+    assert len(finished(tmp_path)) == 1
 
 
 def test_failed_runs_are_made_anew(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -919,7 +933,7 @@ def test_workers_are_as_many_as_this_process_may_use(monkeypatch: pytest.MonkeyP
 
 def test_a_worker_ends_with_its_parent(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     module, end = sys.modules["fgl.study.__main__"], threading.Event()
-    monkeypatch.setattr(module, "_end_with_parent", end.wait)
+    monkeypatch.setattr(module, "_end_with_parent", lambda plan: end.wait())
     before = {*threading.enumerate()}
     main([str(folder), "--index", "0", "--plan", str(folder / "plan.pkl")])
     (waiting,) = {*threading.enumerate()} - before
@@ -934,7 +948,8 @@ def test_a_worker_ends_with_its_parent(folder: Path, monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(time, "sleep", Mock())
     store = Store(folder)
     with begun(store, "in a long call"):
-        module._end_with_parent()
+        module._end_with_parent(folder / "plan.pkl")
+        assert not (folder / "plan.pkl").exists()  # of a parent that was killed
         assert not list((folder / "locks").glob("*.begun"))  # an end on request is no death
     assert os.read.call_args_list == 3 * [call(0, 1)]  # type: ignore[attr-defined]
     os.kill.assert_called_once_with(os.getpid(), signal.SIGTERM)  # type: ignore[attr-defined]

@@ -34,7 +34,7 @@ def play_study(
     """Begin a study or go on with it; with ``--report``, write its part of a page."""
     if args.report:
         return publish_study(Study(args.folder), name)
-    how |= {"trials": 12, "patience": 20, "workers": args.workers, "folder": args.folder}
+    how = {"trials": 12, "patience": 20, **how, "workers": args.workers, "folder": args.folder}
     print(fgl.study(entrants, settings, **how))
 
 

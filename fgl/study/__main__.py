@@ -6,6 +6,7 @@ import signal
 import sys
 import threading
 import time
+from pathlib import Path
 from typing import Any, NoReturn
 
 from .crew import counted
@@ -38,7 +39,7 @@ def main(argv: list[str] | None = None) -> None:
             plan = load_plan(args.folder, args.plan)
             _listen(plan)
             # Started by a process that holds the other end of the input.
-            threading.Thread(target=_end_with_parent, daemon=True).start()
+            threading.Thread(target=_end_with_parent, args=(args.plan,), daemon=True).start()
             work(args.folder, index=args.index, plan=plan)
         else:
             plan = load_plan(args.folder)
@@ -95,10 +96,14 @@ def _end(*_: Any) -> NoReturn:
     raise Ended
 
 
-def _end_with_parent() -> None:
-    """Exit within `GRACE` seconds after the parent process has closed the pipe or died."""
+def _end_with_parent(plan: str) -> None:
+    """Exit within `GRACE` seconds after the parent process has closed the pipe or died.
+
+    A parent that was killed leaves the plan of its workers behind; the function deletes this plan.
+    """
     while os.read(0, 1):  # no lock of sys.stdin, at which the end of Python would wait
         pass
+    Path(plan).unlink(missing_ok=True)
     os.kill(os.getpid(), signal.SIGTERM)  # also interrupts system calls such as sleep
     time.sleep(GRACE)
     for mark in [*MARKS]:  # the run is inside a long call of another library

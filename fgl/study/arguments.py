@@ -1,5 +1,6 @@
 """Checks of the methods, settings, spaces and seeds of a study or a comparison."""
 
+import inspect
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
@@ -47,11 +48,25 @@ def check_settings(plan: Plan) -> None:
                 f"fgl.tasks.Nodes(clients=5), or to be a function of a seed, but got a "
                 f"{type(setting).__name__}" + SAME * isinstance(setting, Task)
             )
-        keys = {key for m in plan.methods for key in plan.local_of(m)}.union(*plan.local)
-        fields = [*keys] if callable(setting) or not keys else [*flat(setting)]
-        unknown = sorted(keys.difference(fields))
+        keys = sorted({key for m in plan.methods for key in plan.local_of(m)}.union(*plan.local))
+        if callable(setting):
+            _check_function(label, setting, keys)
+            continue
+        fields = [*flat(setting)] if keys else []
+        unknown = [key for key in keys if key not in fields]
         expected = f"local to name fields of {label}, such as {', '.join(fields[:20])}"
         reject_if(unknown, expected, ", ".join(unknown))
+
+
+def _check_function(label: str, setting: Callable[..., Task], keys: list[str]) -> None:
+    """Raise an error unless a function accepts a seed and the names of local training."""
+    try:
+        inspect.signature(setting).bind(0, **dict.fromkeys(keys))
+    except TypeError as error:
+        raise TypeError(
+            f"Expected {label} to be a function of the seed and of the values of local training, "
+            f"lambda {', '.join(['seed', *keys])}: ..., but got {setting!r}: {error}"
+        ) from None
 
 
 def check_seeds(seeds: Iterable[int], argument: str = "seeds") -> list[int]:

@@ -16,6 +16,7 @@ from ..progress import shown
 from .execute import about, execute
 from .folder import Store, begun, write
 from .plan import Job, Plan
+from .play import compared
 from .work import missing, one_torch_thread, origin, work
 
 LOOK = 0.2  # seconds between two checks of the folder
@@ -75,16 +76,22 @@ def _written(folder: Path, plan: Plan) -> Iterator[None]:
 def counted(plan: Plan) -> Iterator[Count]:
     """A context with a progress bar over all runs.
 
-    The context yields a function that updates the bar.
+    The context yields a function that updates the bar. After a setting's first run, the function
+    raises an error if the setting does not have the plan's metric.
     """
+    unchecked = set(plan.settings if plan.metric else ())
     with shown("study", plan.count(), unit="runs", bar_after=0.0, left=True) as advance:
         before = 0
 
         def count(store: Store) -> None:
             nonlocal before
-            finished = sum(job.id in store for job in plan.jobs(store))
-            advance(finished - before)
-            before = finished
+            finished = [job for job in plan.jobs(store) if job.id in store]
+            for job in finished:
+                if job.setting in unchecked and store[job.id]["status"] == "finished":
+                    unchecked.discard(job.setting)
+                    compared(store.full(job.id), plan.metric)
+            advance(len(finished) - before)
+            before = len(finished)
 
         yield count
 

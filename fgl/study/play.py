@@ -78,3 +78,10 @@ def chosen_metric(
     at = at or next(way for way in ("best_val", "mean_last5", "last") if way in ways)
     check_choice("at", at, tuple(ways))
     return metric, at
+
+
+def compared(run: Mapping[str, Any], metric: str | None) -> str:
+    """The metric by which a finished run is compared; by default the metric in the run's record."""
+    metric = metric or str(run["metric"])
+    check_choice("metric", metric, [name for name in run["report"]["metrics"] if "/" not in name])
+    return metric

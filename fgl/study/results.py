@@ -18,6 +18,7 @@ from ..experiment.tables import aligned, escaped, mean_and_deviation, plus_minus
 from ..targets import less_is_better, lower_of
 from .folder import Store, described, load_plan
 from .plan import Cell, Plan
+from .play import compared
 from .statistics import (
     LEVEL,
     MANY,
@@ -112,9 +113,7 @@ class Study:
     def _score(self, run: Mapping[str, Any]) -> float:
         if run["status"] != "finished":
             return math.nan
-        metrics, metric = run["report"]["metrics"], self.plan.metric or run["metric"]
-        check_choice("metric", metric, [name for name in metrics if "/" not in name])
-        value = metrics[metric].get(run["at"])
+        value = run["report"]["metrics"][compared(run, self.plan.metric)].get(run["at"])
         return math.nan if value is None else float(value)
 
     def metric(self, setting: str) -> str:

@@ -197,7 +197,9 @@ def wide_values(space: Values, shares: Sequence[float]) -> dict[str, Any]:
 def near_values(
     space: Values, best: Values, tried: Sequence[Values], shares: Sequence[float]
 ) -> dict[str, Any]:
-    """Values near the values of the best point; values chosen from lists are kept.
+    """Values near the values of the best point; a number of a list moves by at most one place.
+
+    A list that has a word or a truth value keeps its best value.
 
     Args:
         space: the space.
@@ -205,13 +207,32 @@ def near_values(
         tried: values of the trials that are spread over the whole space. Trials near an earlier
             best trial are left out.
         shares: coordinates in the unit cube.
+
+    Example:
+        >>> space = {"steps": [1, 3, 10], "rule": ["sgd", "adam"]}
+        >>> best = {"steps": 3, "rule": "sgd"}
+        >>> near_values(space, best, [best], (0.9, 0.9))
+        {'steps': 10, 'rule': 'sgd'}
     """
-    return {
-        name: kind.around(share, best[name], [values[name] for values in tried], len(tried))
-        if isinstance(kind := space[name], Uniform)
-        else best[name]
-        for name, share in zip(space, shares, strict=False)
-    }
+
+    def value(name: str, share: float) -> Any:
+        kind = space[name]
+        if isinstance(kind, Uniform):
+            return kind.around(share, best[name], [values[name] for values in tried], len(tried))
+        return _next_to(kind, best[name], share) if _has_order(kind) else best[name]
+
+    return {name: value(name, share) for name, share in zip(space, shares, strict=False)}
+
+
+def _next_to(choices: Sequence[Any], best: Any, share: float) -> Any:
+    """The next smaller number, `best`, or the next larger number, each for a third of `share`."""
+    ordered = sorted(set(choices))
+    place = ordered.index(best) + int(3 * share) - 1
+    return ordered[min(max(place, 0), len(ordered) - 1)]
+
+
+def _has_order(kind: Any) -> bool:
+    return isinstance(kind, list) and all(map(_is_number, kind))
 
 
 def edges(space: Values, best: Values, tried: Sequence[Values]) -> list[str]:
@@ -233,7 +254,7 @@ def edges(space: Values, best: Values, tried: Sequence[Values]) -> list[str]:
         if isinstance(kind, Uniform):
             ordered = best[name] not in kind.bounds
         else:
-            ordered = isinstance(kind, list) and len(kind) > 2 and all(map(_is_number, kind))
+            ordered = len(values) > 2 and _has_order(kind)
         if ordered and min(values) < max(values) and best[name] in (min(values), max(values)):
             notes.append(f"{name} {best[name]:g} of {min(values):g} to {max(values):g}")
     return notes

@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
-from ..checks import Count, check_number, reject_if
+from ..checks import Count, check_choice, check_number, reject_if
 from ..federation import Method, run
 from ..kinds import check_options, typed
 from ..tasks import Task
@@ -49,7 +49,7 @@ def study(
     The folder contains the plan, and one file for every finished run. The next runs are derived
     from the plan and these files. An interrupted study therefore continues when `study` is called
     again, and other processes can join with ``python -m fgl.study FOLDER``. Later calls can add
-    methods, settings, trials and seeds. The first two thirds of the trials use points of a Sobol
+    methods, settings, trials and seeds. Another `num_rounds` starts new runs. The first two thirds of the trials use points of a Sobol
     sequence that all methods share. The last third of the trials uses points near the best trial so
     far. The configuration with the best mean validation score is chosen.
 
@@ -224,7 +224,9 @@ def tune(
 def _carried_out(plan: Plan, trials: int, workers: Workers, folder: Place) -> Study:
     """Check a plan, write the plan to the folder, execute it, and open the results."""
     count = default_workers() if workers is None else workers
-    if not isinstance(count, str):
+    if isinstance(count, str):
+        check_choice("workers", count, ("ray", "later"))
+    else:
         check_number("workers", count, at_least=0, integer=True)
     reject_if(not plan.settings, "settings to be tasks by name", "none")
     for kind, names in (("methods", plan.methods), ("settings", plan.settings)):
