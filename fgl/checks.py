@@ -322,7 +322,8 @@ def check_index(
     """
     if not isinstance(index, Tensor) or index.dtype != torch.int64:
         got = index.dtype if isinstance(index, Tensor) else type(index).__name__
-        raise TypeError(f"Expected {name} to be an int64 tensor, but got {got}")
+        ways = {torch.bool: ": mask.nonzero()[:, 0]", "list": f": torch.tensor({name})"}
+        raise TypeError(f"Expected {name} to be an int64 tensor, but got {got}{ways.get(got, '')}")
     if not has_shape(index, shape):
         want = ", ".join("*" if size is None else str(size) for size in shape)
         turned = f": {name}.t()" if has_shape(index.mT if index.dim() > 1 else index, shape) else ""

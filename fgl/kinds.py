@@ -54,7 +54,7 @@ WAYS = {
     ("Graph", "Data"): "fgl.Graph.from_pyg(data)",
     ("Graph", "HeteroData"): "fgl.data.from_hetero(data)",
     ("Graph", "Task"): "task.whole, or one of task.clients",
-    ("Graph", "list"): "one graph of the list, or fgl.Graph.join of small ones",
+    ("Graph", "list"): "fgl.Graph.join(graphs), or fgl.Graph.from_pyg(Batch.from_data_list(data))",
     ("several Graph", "Graph"): "[graph]",
     ("several Graph", "DataLoader"): "[fgl.Graph.from_pyg(data), ...], one graph per client",
     ("several Graph", "Task"): "task.clients",
@@ -62,7 +62,7 @@ WAYS = {
         "several Graph",
         "Tensor",
     ): "fgl.data.partitions.partition_graph(graph, parts) makes the clients",
-    ("several Tensor", "Tensor"): "[(parts == k).nonzero()[:, 0] for k in parts.unique()]",
+    ("several Tensor", "Tensor"): "[(parts == k).nonzero()[:, 0] for k in range(parts.max() + 1)]",
     ("several Tensor", "int"): "fgl.data.partitions.louvain_partition(graph, {value})",
     ("several str", "str"): "[{value!r}]",
     ("several int", "int"): "[{value}], or range({value})",
@@ -336,9 +336,9 @@ def _misnamed(
         return None
     except TypeError as error:
         sentence = str(error)
-    own = {key: each for key, each in signature.parameters.items() if key != "self"}
+    own = {k: each for k, each in signature.parameters.items() if k not in ("self", "cls")}
     kinds = {each.kind for each in own.values()}
-    usage, me = _usage(name, signature), int("self" in signature.parameters)
+    usage, me = _usage(name, signature), len(signature.parameters) - len(own)
     unknown = [key for key in kwargs if key not in own]
     if unknown and inspect.Parameter.VAR_KEYWORD not in kinds:
         key = unknown[0]
@@ -684,7 +684,7 @@ def _needed(signature: inspect.Signature) -> str:
 
 def _usage(name: str, signature: inspect.Signature) -> str:
     """Text for an error: a call of the function, with the names of the function's settings."""
-    kinds = {key: each.kind for key, each in signature.parameters.items() if key != "self"}
+    kinds = {k: v.kind for k, v in signature.parameters.items() if k not in ("self", "cls")}
     settings = [k for k, kind in kinds.items() if kind is inspect.Parameter.KEYWORD_ONLY]
     first = [k for k, kind in kinds.items() if kind in POSITIONAL]
     more = ["..."] * any(kind in VARIADIC for kind in kinds.values())

@@ -1,5 +1,6 @@
 """Ways out that errors name: each is taken here, and works."""
 
+import dataclasses
 import re
 from collections.abc import Callable
 from contextlib import suppress
@@ -83,8 +84,8 @@ ADVICE: dict[str, Callable[[], Any]] = {
     "{call}({value}(task.fedavg{own}){rest})": lambda: fgl.methods.local(
         fgl.methods.ring(TASK.fedavg)
     ),
-    "[(parts == k).nonzero()[:, 0] for k in parts.unique()]": lambda: partitions.partition_graph(
-        GRAPH, [(k == OWNERS).nonzero()[:, 0] for k in OWNERS.unique()]
+    ".nonzero()[:, 0] for k in range(parts.max() + 1)]": lambda: partitions.partition_graph(
+        GRAPH, [(k == OWNERS).nonzero()[:, 0] for k in range(OWNERS.max() + 1)]
     ),
     "fgl.data.splits.edge_split(graph) makes one": lambda: fgl.tasks.link_task(
         [fgl.data.splits.edge_split(GRAPH)], fgl.nn.VGAE(FEATURES, 8, 4), TRAIN
@@ -106,10 +107,8 @@ ADVICE: dict[str, Callable[[], Any]] = {
     "data, both=True), or PyG's ToUndirected": lambda: fgl.data.from_hetero(hetero(), both=True),
     "model(graph.x, graph.edge_index)": lambda: runs(fgl.fedavg(lazy())),
     "fgl.methods.fedper(shared=..., models=...) takes clients that": of_other_widths,
-    "with whole=graph (fgl.tasks.graph_task takes it)": lambda: fgl.tasks.centralized(
-        fgl.tasks.graph_task(
-            [collection()], [collection()], fgl.nn.GIN(FEATURES, 8, 2), TRAIN, whole=collection()
-        )
+    "dataclasses.replace(task, whole=graph)": lambda: fgl.tasks.centralized(
+        dataclasses.replace(fgl.tasks.node_task(None, CLIENTS, model(), TRAIN), whole=GRAPH)
     ),
     "lambda seed: task says that this is meant": lambda: fgl.compare(
         {"a": lambda task: task.fedavg}, lambda seed: TASK, num_rounds=1, seeds=[0]

@@ -202,8 +202,8 @@ def test_subgraph(nodes: list[int], sparse: bool) -> None:
     (torch.tensor([0, 4]), r"Expected nodes to be in \[0, 4\), but got 4"),
     (torch.tensor([-1]), r"Expected nodes to be in \[0, 4\), but got -1"),
     (torch.tensor([1, 1]), "Expected nodes to be without repeats"),
-    (TRUE, "Expected nodes to be an int64 tensor, but got torch.bool"),
-    ([0], "Expected nodes to be an int64 tensor, but got list"),
+    (TRUE, r"nodes to be an int64 tensor, but got torch.bool: mask.nonzero\(\)\[:, 0\]"),
+    ([0], r"nodes to be an int64 tensor, but got list: torch.tensor\(nodes\)"),
     (torch.tensor([[0]]), "Expected nodes to have shape"),
 ])  # fmt: skip
 def test_subgraph_refuses(nodes: Any, message: str) -> None:

@@ -407,17 +407,10 @@ def test_another_metric_needs_no_run(folder: Path) -> None:
             assert found.scores("a", record["method"])[record["seed"]] == auc
     with pytest.raises(ValueError, match="Expected metric to be one of .* but got 'mrr'"):
         repr(fgl.study(**how, metric="mrr"))
-    assert found.metric("a") == "test_auc" and times == finished(folder)
-
-
-def test_an_unknown_metric_raises_after_the_first_run(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(sys.modules["fgl.study.work"], "execute", untrained)
-    how: Any = {**HOW, "folder": tmp_path}
     with pytest.raises(ValueError, match="Expected metric to be one of .* but got 'mrr'"):
-        fgl.study(METHODS, {"a": SETTING}, **how, metric="mrr")
-    assert len(finished(tmp_path)) == 1
+        fgl.study(**{**how, "folder": folder / "other"}, metric="mrr")
+    assert len(finished(folder / "other")) == 1
+    assert found.metric("a") == "test_auc" and times == finished(folder)
 
 
 def test_failed_runs_are_made_anew(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:

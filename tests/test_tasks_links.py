@@ -93,6 +93,9 @@ def test_negatives_that_train_join_what_edges_join() -> None:
     graph = fgl.Graph(torch.eye(12), whole, node_type=kinds)
     split = data.splits.edge_split(graph, val=0.1, test=0.1)
     batches: Any = link_task([split], fgl.nn.VGAE(12, 3, 2), fgl.Training()).fedavg.train.batches
+    narrow = link_task([split], fgl.nn.VGAE(5, 3, 2), fgl.Training())
+    with pytest.raises(ValueError, match="Expected VGAE to take 12 features"):
+        fgl.run(narrow.fedavg, narrow, num_rounds=1)
     (_, context), *_ = batches(split.graph, {})
     ends = kinds[context["negatives"].values]
     assert len(ends) and (ends[:, 0] != ends[:, 1]).all()

@@ -199,6 +199,7 @@ MEANT: dict[str, tuple[Callable[[], Any], str]] = {
     "metric": (lambda: SCORED.best("val_acuracy"), "did you mean 'val_accuracy'?"),
     "nodes": (lambda: graph().subgraph("abc"), "nodes to be an int64 tensor, but got str"),
     "graphs": (lambda: fgl.Graph.join(3), "graphs to be a sequence, each a fgl.Graph"),
+    "joined": (lambda: fgl.Graph.join(*[graph()] * 3), "but got 3: Graph.join(graphs, y, ...)"),
     "seed": (lambda: NODES().load(seed="a"), "seed to be an integer, but got 'a'"),
     "its class": (lambda: fgl.fedavg(model(), train=ADAM), "Adam: fgl.Training(partial(torch."),
     "one of tensors": (lambda: training(ADAM([torch.ones(1)])), "got Adam: partial(torch.optim.Ad"),

@@ -1,4 +1,4 @@
-"""docs/speed.md and its pictures, from what the scripts beside it measured; it takes no flags."""
+"""The long tables of docs/speed.md, from what the scripts beside it measured; it takes no flags."""
 
 import sys
 from pathlib import Path
@@ -6,11 +6,8 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from harness.machine import RESULTS, ROOT, kept, pyplot
+from harness.machine import RESULTS, kept
 from harness.report import publish
-
-DOCS = ROOT / "docs"
-IMAGES = "../../../docs/images"  # from the page of all tables
 
 
 def described(found: dict[str, Any]) -> str:
@@ -56,34 +53,6 @@ def kernels_table(kernels: dict[str, Any]) -> list[str]:
     return out
 
 
-def picture(speed: dict[str, Any], kernels: dict[str, Any]) -> None:
-    plt = pyplot()
-    names = {"pyg": "PyG loop", "loop": "fgl, one by one", "batch": "fgl, batch"}
-    figure, axes = plt.subplots(1, 2, figsize=(9, 3.4), constrained_layout=True)
-    for axis, method in zip(axes, ("gcn_fedavg", "fgssl"), strict=True):
-        for variant, label in names.items():
-            sizes = [k for k in (5, 10, 30, 100, 1000) if f"{method}/K={k}/pyg_ms" in speed]
-            times = [speed[f"{method}/K={k}/{variant}_ms"] for k in sizes]
-            label = "PyG loop (FedAvg)" if variant == "pyg" and method == "fgssl" else label
-            axis.loglog(sizes, times, marker="o", label=label)
-        axis.set(title=method, xlabel="clients (of Cora)", ylabel="milliseconds per round")
-        axis.legend(frameon=False)
-    figure.savefig(DOCS / "images" / "speed.png", dpi=130)
-    plt.close(figure)
-    figure, axes = plt.subplots(1, 3, figsize=(11, 3.4), constrained_layout=True)
-    for axis, kernel in zip(axes, ("spmm", "edge_softmax", "weighted_product"), strict=True):
-        keys = [k for k in kernels if k.startswith(f"{kernel}/") and k.endswith("_ms")]
-        for name in dict.fromkeys(k.split("/")[2].removesuffix("_ms") for k in keys):
-            points = {
-                int(k.split("E=")[1].split("/")[0]): kernels[k] for k in keys if f"/{name}_ms" in k
-            }
-            axis.loglog(list(points), list(points.values()), marker="o", label=name)
-        axis.set(title=kernel, xlabel="edges", ylabel="milliseconds")
-        axis.legend(frameon=False, fontsize=8)
-    figure.savefig(DOCS / "images" / "kernels.png", dpi=130)
-    plt.close(figure)
-
-
 def recipes_table(found: dict[str, Any]) -> list[str]:
     """Local training of the recipes beside PyG twins."""
     out = ["| recipe | clients | steps | twin | loop | batch of all | auto | auto / twin |"]
@@ -121,22 +90,19 @@ MORE = {  # further tables, each from a file that may not have been measured yet
 
 def write_speed() -> None:
     speed, kernels = kept(RESULTS / "speed.json"), kept(RESULTS / "kernels.json")
-    lines = [f"Rounds: {described(speed)}.", "", f"![rounds]({IMAGES}/speed.png)", ""]
+    lines = [f"Rounds: {described(speed)}."]
     columns = {"": speed, ", two threads": kept(RESULTS / "speed-2-threads.json")}
     columns |= {", GPU": kept(RESULTS / "speed-gpu.json")}
     for method in ("gcn_fedavg", "fgssl"):
         for where, numbers in columns.items():
             title = f"{method}{where}, milliseconds per round"
             lines += ["", title, "", *rounds_table(numbers, method)]
-    lines += ["", "## Kernels", "", f"{described(kernels)}.", ""]
-    lines += [f"![kernels]({IMAGES}/kernels.png)"]
-    lines += kernels_table(kernels)
+    lines += ["", "## Kernels", "", f"{described(kernels)}.", *kernels_table(kernels)]
     for file, (title, table) in MORE.items():
         found = kept(RESULTS / file)
         if found:
             lines += ["", f"## {title}", "", f"{described(found)}.", "", *table(found)]
     publish("speed", "\n".join(lines) + "\n")
-    picture(speed, kernels)
 
 
 if __name__ == "__main__":

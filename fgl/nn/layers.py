@@ -17,12 +17,20 @@ Edges = Tensor | SparseMatrix
 
 
 class Linear(nn.Module):
-    """Linear map of dense or sparse features; weights are Glorot-uniform, and there is no bias."""
+    """Linear map of dense or sparse features; weights are Glorot-uniform, and there is no bias.
+
+    Example:
+        >>> Linear(2, 3)
+        Linear(in_channels=2, out_channels=3)
+    """
 
     def __init__(self, in_channels: int, out_channels: int) -> None:
         super().__init__()
         self.weight = nn.Parameter(torch.empty(out_channels, in_channels))
         self.reset_parameters()
+
+    def extra_repr(self) -> str:
+        return "in_channels={1}, out_channels={0}".format(*self.weight.shape)
 
     def reset_parameters(self) -> None:
         nn.init.xavier_uniform_(self.weight)

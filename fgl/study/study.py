@@ -49,9 +49,10 @@ def study(
     The folder contains the plan, and one file for every finished run. The next runs are derived
     from the plan and these files. An interrupted study therefore continues when `study` is called
     again, and other processes can join with ``python -m fgl.study FOLDER``. Later calls can add
-    methods, settings, trials and seeds. Another `num_rounds` starts new runs. The first two thirds of the trials use points of a Sobol
-    sequence that all methods share. The last third of the trials uses points near the best trial so
-    far. The configuration with the best mean validation score is chosen.
+    methods, settings, trials and seeds. Another `num_rounds` starts new runs. The first two thirds
+    of the trials use points of a Sobol sequence that all methods share. The last third of the
+    trials uses points near the best trial so far. The configuration with the best mean validation
+    score is chosen.
 
     Args:
         methods: dict from name to method. A method is a function (see `fgl.compare`), or a `Tuned`
@@ -82,7 +83,7 @@ def study(
         how: further arguments of `fgl.run`, such as `participation`.
 
     Returns:
-        The results, a `Study`; print the `Study` to see a table.
+        The results, a `Study` (``from fgl.study import Study``); print it to see a table.
 
     Raises:
         ValueError: if a method or setting in the folder has the same name but other contents, if

@@ -6,11 +6,10 @@ from typing import Any, Literal
 
 import torch
 from torch import Tensor
-from torch.func import functional_call
 
 from .. import data, losses
 from ..checks import Count, Share, Weight
-from ..federation import Loss, Params, Ragged, Score, Training, fedavg
+from ..federation import Loss, Params, Ragged, Score, Training, fedavg, predict
 from ..graph import Graph
 from ..methods.own_models import own_models
 from ..nn import VGAE
@@ -29,7 +28,7 @@ def encoded(
 ) -> tuple[Tensor, Tensor]:
     """The output of the model, and the divergence term of the loss."""
     options = {"noise": context["noise"].values, "return_embedding": True}
-    out, mu, log_sigma = functional_call(model, params, (graph.x, graph.adj), options)
+    out, mu, log_sigma = predict(model, params, graph, **options)
     nodes = own_node_mask(graph, context)
     n = nodes.sum().clamp(min=1)
     return out, kl / n * losses.kl_divergence(mu, log_sigma, mask=nodes)

@@ -40,6 +40,7 @@ def node_task(
     Args:
         whole: the graph with all edges, labels, a validation mask and a test mask. If `whole` is
             None, every client is scored on its own nodes, and the score is the mean over clients.
+            For `centralized`, pass the graph to ``dataclasses.replace(task, whole=graph)``.
             If a metric is undefined for a client's labels, a warning names the client. The result
             then also has metrics over all clients' nodes together (``pooled_test_``).
         clients: graphs with labels; without a training mask, all nodes of a graph are training
@@ -67,19 +68,40 @@ def node_task(
 
     def scores(method: Method, trained: Sequence[Graph], *, each: bool = False) -> Evaluate:
         if whole is None:
-            both = [(own.val_mask, own.test_mask) for own in trained]
-            masks = [mask for pair in both for mask in pair if mask is not None]
-            nothing = not any(bool(mask.any()) for mask in masks)
-            reject_if(nothing, "a client to have something to test on", f"none{SPLIT}")
-            score = node_scores(model, target=target)
-            how: dict[str, Any] = {"required": False, "each": each, "lower": target.lower}
-            own = evaluate_own(score, method, trained, **how)
-            return with_pooled(own, method, trained, trained, target)
+            return _scores_of_own(method, clients, trained, model, target=target, each=each)
         return evaluate_on(method, whole, trained, target=target, each=each)
 
     validate = validation(node_scores(model, test=False, target=target), target.select)
     method = bounded(fedavg(model, train=train, target=target), clients)
     return Task(clients, method, scores, target.select, validate, whole)
+
+
+def _scores_of_own(
+    method: Method,
+    clients: Sequence[Graph],
+    trained: Sequence[Graph],
+    model: nn.Module,
+    *,
+    target: Target,
+    each: bool,
+) -> Evaluate:
+    """Score clients on their own nodes.
+
+    If `trained` is the whole graph, as in centralized training, its model is scored on the nodes of
+    all clients.
+    """
+    central = len(trained) < len(clients) and not any(own is trained[0] for own in clients)
+    tests = clients if central else trained
+    masks = [mask for own in tests for mask in (own.val_mask, own.test_mask) if mask is not None]
+    nothing = not any(bool(mask.any()) for mask in masks)
+    reject_if(nothing, "a client to have something to test on", f"none{SPLIT}")
+    score = node_scores(model, target=target)
+    if central:
+        scores = evaluate_on(method, tests, trained, score=score, target=target, each=each)
+    else:
+        how: dict[str, Any] = {"required": False, "each": each, "lower": target.lower}
+        scores = evaluate_own(score, method, trained, **how)
+    return with_pooled(scores, method, trained, tests, target)
 
 
 @setting
@@ -115,4 +137,4 @@ class Nodes(Networks):
         whole, clients, model, sent = self.network(whole, parts, seed)
         scored = whole if self.scored == "whole" else None
         task = node_task(scored, clients, model, self.local.training())
-        return with_unseen(replace(task, bytes_before=sent), self.skew.unseen)
+        return with_unseen(replace(task, whole=whole, bytes_before=sent), self.skew.unseen)

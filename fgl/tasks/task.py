@@ -93,8 +93,8 @@ def centralized(task: Task) -> Task:
     """
     if task.whole is None:
         raise ValueError(
-            "Expected a task with a whole graph to train on centrally, but got none: make the task "
-            "with whole=graph (fgl.tasks.graph_task takes it)"
+            "Expected a task with a whole graph to train on centrally, but got none: give it the "
+            "union of the clients' data, dataclasses.replace(task, whole=graph)"
         )
     most = max(task.whole.num_nodes, task.whole.num_answers, task.fedavg.rules.max_examples)
     return replace(task, clients=[task.whole], fedavg=_bounded(task.fedavg, most))

@@ -230,7 +230,13 @@ def counted(
         noise: the noise of a client's answer.
         paid: a function ``(inbox, state) -> number of answers by client``, called in each round.
         kind, delta, colluders: see `fgl.privacy.record.with_noise`.
+
+    Raises:
+        ValueError: if another transform of `method` adds noise and counts answers.
     """
+    got = "another inside: their epsilons would have to be composed"
+    inside = method.privacy.account is not None
+    reject_if(inside, f"{kind} to be the only transform that adds noise and counts", got)
 
     def account(inbox: Inbox, state: State) -> State:
         before: Any = state.get("privacy", {})
@@ -239,8 +245,6 @@ def counted(
         return {**state, "privacy": with_answers(record, paid(inbox, state))}
 
     def with_record(outbox: Outbox, new: State, means: Means, state: State) -> tuple[Outbox, State]:
-        got = "another inside: their epsilons would have to be composed"
-        reject_if("privacy" in new, "one transform that adds noise and counts", got)
         return outbox, {**new, "privacy": account(means.inbox, state)["privacy"]}
 
     aggregate = fed.after(_without_record(method.aggregate), with_record)
