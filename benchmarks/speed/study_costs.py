@@ -69,7 +69,6 @@ def main(argv: list[str] | None = None) -> None:
     long = in_turn({str(k): lambda k=k: study(args.rounds, k)[1] for k in (1, 2)}, args.repeats)
     gain, spread = ratio(long["1"], long["2"])
     report = {
-        "benchmark": "study_costs",
         "seconds_beside_a_run": round(statistics.median((a - b) / 16 for a, _, b in idle), 3),
         "seconds_to_start_a_worker": round(statistics.median(started), 2),
         "one_worker_over_two": {"median": gain, "range": spread, "seconds_of_one": long["1"]},
