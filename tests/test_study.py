@@ -376,8 +376,8 @@ def test_what_is_tuned_can_be_compared(tmp_path: Path) -> None:
     assert found.scores("a", "FedProx") == {0: compared.lines[0].mean}
     with pytest.raises(TypeError, match="setting .* lambda seed, lr, steps: .*'lr'"):
         fgl.compare({"FedProx": best}, lambda seed: task, num_rounds=2, seeds=[0])
-    with pytest.raises(ValueError, match="workers .*'ray', 'later'.* 'x'"):
-        fgl.study({"FedProx": best}, {"a": tiny}, **{**how, "workers": "x"})
+    how["workers"] = "x"
+    refuses("'ray', 'later'.* 'x'", lambda: fgl.study({"FedProx": best}, {"a": tiny}, **how))
     with pytest.raises(RuntimeError, match="No trial of a"):
         fgl.tune({"a": lambda f: 3}, tiny, num_rounds=1, local=RATES, trials=2, workers=0)
 

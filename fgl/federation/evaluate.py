@@ -433,7 +433,7 @@ def merging(
         each: whether to return every client's metrics, and each metric's worst value, in addition
             to the means.
         graphs: the graphs on which clients are scored. If a client lacks a metric, the warning
-            derives the reason from the masks and labels of the client's graph.
+            says whether the client's graph lacks test nodes or labels.
         lower: names of metrics for which smaller values are better, without a prefix such as
             ``test_``.
 

@@ -39,6 +39,11 @@ LEAKS = (  # edges, what they must be, and what their number means
         "in split.graph in both directions",
         "which have no reverse: torch.cat([edge_index, edge_index.flip(0)], 1), or a DirectedSplit",
     ),
+    (
+        "split.train_edges",
+        "the edges of split.graph",
+        "which are in one of the two: a client trains on split.graph",
+    ),
 )
 MOST = 10**8  # entries of features, which take a second or two to hash
 
@@ -356,7 +361,9 @@ def _known_edges(split: EdgeSplit) -> tuple[int, ...]:
     held_out, train = torch.cat([val, test]), keys_of(torch.cat([edges, split.train_edges], 1))
     pairs = (held_out, train), (negatives, torch.cat([held_out, train])), (test, val)
     alone = 0 if split.directed else 2 * len(keys_of(edges)) - len(directed_keys(edges, size))
-    return *(int(torch.isin(one, two).sum()) for one, two in pairs), alone
+    _, times = torch.cat([keys_of(edges), keys_of(split.train_edges)]).unique(return_counts=True)
+    other = 0 if split.directed else int((times == 1).sum())
+    return *(int(torch.isin(one, two).sum()) for one, two in pairs), alone, other
 
 
 def _warn_of_edges_elsewhere(splits: Sequence[EdgeSplit]) -> None:

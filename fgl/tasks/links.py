@@ -110,10 +110,10 @@ class Links(Disjoint):
     By default, held-out edges are sampled from the whole graph before the partition. The partition
     then uses only training edges. So held-out edges do not influence the assignment of nodes to
     clients. A client is scored on held-out edges between its own nodes. Edges between nodes of
-    different clients are lost. Communities are computed from training edges, so the partition loses
-    a larger fraction of the held-out edges than of the training edges. Thus a client's held-out
-    edges are less than 5 % (validation) and less than 10 % (test) of its edges. Some clients hold
-    out no edge.
+    different clients are lost. The partition is computed from training edges, so it cuts a larger
+    fraction of the held-out edges than of the training edges. For this reason, fewer than 5 % of a
+    client's edges are validation edges, and fewer than 10 % are test edges. Some clients hold out
+    no edge.
 
     Example:
         >>> task = Links(clients=3, partition="random", hidden=8).load(seed=0)
@@ -148,7 +148,11 @@ class Links(Disjoint):
         reject_if(wrong, "links to have no labels to damage", self.damage)
         features = data.degree_features if of_degrees else None
         graphs = self.damaged([self.scaled(own.graph) for own in splits], seed, features)
-        splits = [replace(own, graph=graph) for own, graph in zip(splits, graphs, strict=True)]
+        edges = [pairs_of(keys_of(graph.edge_index)) for graph in graphs]  # also of a damaged graph
+        splits = [
+            replace(own, graph=graph, train_edges=left)
+            for own, graph, left in zip(splits, graphs, edges, strict=True)
+        ]
         model = self.encoder(splits[0].graph, seed)
         return link_task(splits, model, self.local.training(), kl=self.kl, recon=self.recon)
 

@@ -45,9 +45,9 @@ def checked(method: Method) -> Method:
     - `send` must return a message and a state. A state is a dict of detached tensors. `send` must
       not change its context or its state. The message from `send` is checked by the server.
     - `aggregate` must return an outbox and a state. The outbox must have only known clients, and
-      models with valid names and shapes. `Diverged` is raised if the outbox or the state is not
-      finite, or is far larger than the outbox or state that it replaces. `aggregate` must not
-      change the uploads or its old state.
+      models with valid names and shapes. If the outbox or the state has a value that is not finite,
+      `Diverged` is raised. `Diverged` is also raised if the new values are far larger than the old
+      values. `aggregate` must not change the uploads or its old state.
     - `deploy` must return a complete model and must not change anything.
     - `account` must return a state and must not change anything.
     - `joining.say` must return a message, and `joining.welcome` must return an outbox and a state.

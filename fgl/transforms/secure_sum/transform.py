@@ -142,7 +142,7 @@ def _check_means(method: Method) -> None:
 
 
 def summed_rounds(history: Sequence[Round], exchange: int = ROUNDS) -> list[Round]:
-    """Join each exchange's rounds, so that the history has one record per sum.
+    """Replace the rounds of each exchange by one record, so the history has one record per sum.
 
     Bytes and seconds are added up. The metrics are those after the exchange's last round. `dropped`
     maps each participant that is missing from the sum to the first reason for its absence. A client
