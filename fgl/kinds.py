@@ -145,7 +145,7 @@ def typed(function: Function) -> Function:
         ...     return graph.num_nodes
         >>> size([1, 2])
         Traceback (most recent call last):
-        TypeError: Expected graph to be a fgl.Graph, but got list: one graph of the list, or ...
+        TypeError: Expected graph to be a fgl.Graph, but got list: fgl.Graph.join(graphs), or ...
     """
     if isinstance(function, type):
         init: Any = vars(function)["__init__"]

@@ -242,15 +242,18 @@ def test_a_loss_that_is_not_defined_beside_its_parameters(leaks: bool, strict: b
         fgl.run(method, graphs(), num_rounds=1, clients_at_once="all")
 
 
+MODULE = model(dropout=0.0)
+
+
 @pytest.mark.parametrize("clients_at_once", [1, "all"])
 @pytest.mark.parametrize(("value", "error"), [
     (lambda loss: loss.detach(), r"the loss to depend on params, but got no gradient"),
     (lambda loss: loss.expand(2), r"the loss to be a scalar, but got shape \[2\]"),
     (lambda loss: 0.5, r"the loss to be a scalar tensor, but got 0\.5"),
-    (lambda loss: None, r"the loss to be a scalar tensor, but got None"),
+    (lambda loss: loss + next(MODULE.parameters()).sum(), "the loss to read params alone,"),
 ])  # fmt: skip
 def test_a_loss_without_a_scalar_gradient(clients_at_once: Any, value: Any, error: str) -> None:
-    base = fedavg(model(dropout=0.0))
+    base = fedavg(MODULE)
     wrong = replace(base, loss=lambda *given: value(base.loss(*given)))
     with pytest.raises((TypeError, ValueError), match=rf"Round 0, .*Expected {error}"):
         fgl.run(wrong, graphs(), num_rounds=1, clients_at_once=clients_at_once)

@@ -148,6 +148,10 @@ def test_copies_of_training_examples_are_told() -> None:
     halves = [own.subgraph(torch.arange(48).view(2, 24)[k]) for k in range(2)]
     with pytest.warns(UserWarning, match="got 24 of 24 in test_mask of client 1 that are copies"):
         apart._warn_of_trained_elsewhere(halves, None)
+    whole, ids = own.replace(x=torch.eye(48)), torch.arange(48)
+    parts = [whole.subgraph(ids[20:]), whole.subgraph(ids[:25]).replace(train_mask=None)]
+    with pytest.warns(UserWarning, match="got 1 of 24 in test_mask of client 0 that are copies"):
+        apart._warn_of_trained_elsewhere(parts, None)
     split = edge_split(graph(30))
     leaks = dataclasses.replace(split, val_edges=split.train_edges[:, :2])
     with pytest.warns(UserWarning, match="edges of client 1 .* got 2 .so in 2 clients., whose"):

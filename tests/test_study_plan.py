@@ -24,7 +24,7 @@ from fgl import LogUniform, Tuned, Uniform
 from fgl.methods import fedprox
 from fgl.study.fingerprint import fingerprint
 from fgl.study.plan import Plan
-from fgl.study.space import check_space, edges, near_values, sobol_point
+from fgl.study.space import check_space, edges, sobol_point
 from fgl.study.statistics import difference, holm, improvement, least_effect, seeds_needed
 
 RATES = [
@@ -99,13 +99,6 @@ def test_from_an_edge_the_search_goes_outwards_within_hard_bounds() -> None:
     assert edges({"p": Uniform(0, 1)}, {"p": 0.9}, [{"p": 0.9}]) == []  # one value has no ends
     assert edges({"s": [1, 3, 5]}, {"s": 5}, []) == ["s 5 of 1 to 5"]
     assert edges({"s": ["a", "b", "c"], "t": [1, 2]}, {"s": "a", "t": 1}, []) == []
-
-
-def test_a_near_trial_moves_a_number_of_a_list_by_at_most_one_place() -> None:
-    space = {"steps": [10, 1, 3], "sizes": [1, 2], "flag": [True, False], "rule": ["a", "b"]}
-    best = {"steps": 3, "sizes": 2, "flag": True, "rule": "b"}
-    moved = [[*near_values(space, best, [best], [u] * 4).values()] for u in (0.1, 0.5, 0.9)]
-    assert moved == [[1, 1, True, "b"], [3, 2, True, "b"], [10, 2, True, "b"]]
 
 
 def test_each_seed_may_tune_for_itself() -> None:

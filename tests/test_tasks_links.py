@@ -83,7 +83,8 @@ def test_an_edge_that_trains_at_another_client_is_told() -> None:
     one_way = replace(first, graph=whole.replace(edge_index=first.train_edges))
     few = replace(first, train_edges=first.train_edges[:, 3:])
     same = replace(first, val_edges=first.test_edges, val_negatives=first.test_negatives)
-    wrong = {"both directions": one_way, "split.graph, but got 3": few, "edges, but got 528": same}
+    again = replace(first, test_negatives=first.test_negatives[:, :1].expand(2, 528))
+    wrong = {"both directions": one_way, "got 3,": few, "got 528": same, "got 527,": again}
     for words, split in wrong.items():
         with pytest.warns(UserWarning, match=words):
             fgl.tasks.link_task([split], model, train)

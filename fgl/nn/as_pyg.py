@@ -22,7 +22,8 @@ def to_pyg(model: nn.Module) -> nn.Module:
     The rebuilt model's `forward` method takes ``(x, edge_index)`` and then the arguments of PyG's
     layers: `edge_weight` for a `GCN`, and `edge_type` for an `RGCN`. For `GIN` and `GINE` the
     arguments are ``(x, edge_index, edge_attr=None, batch=None, batch_size=None)``. In evaluation
-    mode, the model and the rebuilt model have equal outputs up to rounding. The rebuilt model can
+    mode, the model and the rebuilt model have equal outputs up to rounding. An exception is `GIN`
+    on a graph with edge weights: PyG's layer has no edge weights. The rebuilt model can
     be exported by ``torch.export``, and converted to ONNX. The rebuilt model applies no dropout to
     the input or to attention. Its input features must be dense (``x.to_dense()``).
 

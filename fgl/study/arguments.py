@@ -54,7 +54,7 @@ def check_settings(plan: Plan) -> None:
             continue
         fields = [*flat(setting)] if keys else []
         unknown = [key for key in keys if key not in fields]
-        expected = f"local to name fields of {label}, such as {', '.join(fields[:20])}"
+        expected = f"local to name fields of {label}, such as {', '.join(fields)}"
         reject_if(unknown, expected, ", ".join(unknown))
 
 

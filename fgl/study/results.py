@@ -245,7 +245,7 @@ class Study:
             most = f"{needed[-1]}" if needed[-1] < MANY else f"{MANY} or more"
             lines.append(
                 f"With {len(self.plan.seeds)} seeds, {len(self.tests)} comparisons and a power of "
-                f"80 %, the smallest detectable difference is {statistics.median(least):.1f} "
+                f"80 %, the smallest detectable difference is {statistics.median_low(least):.1f} "
                 f"points in the median comparison, and {least[-1]:.1f} in the worst. To detect 1 "
                 f"point, the median comparison needs {statistics.median_low(needed)} seeds, and "
                 f"the worst comparison needs {most}"

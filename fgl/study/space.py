@@ -209,10 +209,11 @@ def near_values(
         shares: coordinates in the unit cube.
 
     Example:
-        >>> space = {"steps": [1, 3, 10], "rule": ["sgd", "adam"]}
-        >>> best = {"steps": 3, "rule": "sgd"}
-        >>> near_values(space, best, [best], (0.9, 0.9))
-        {'steps': 10, 'rule': 'sgd'}
+        >>> space, best = {"steps": [10, 1, 3], "rule": ["a", "b"]}, {"steps": 3, "rule": "b"}
+        >>> [[*near_values(space, best, [best], (u, u)).values()] for u in (0.1, 0.5, 0.9)]
+        [[1, 'b'], [3, 'b'], [10, 'b']]
+        >>> near_values({"steps": [1, 3]}, {"steps": 3}, [], (0.9,))
+        {'steps': 3}
     """
 
     def value(name: str, share: float) -> Any:

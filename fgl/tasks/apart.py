@@ -33,6 +33,12 @@ LEAKS = (  # edges, what they must be, and what their number means
         "whose answers the model is told: fgl.data.splits.negative_edges(edges, num_nodes, num) "
         "draws others",
     ),
+    (
+        "pairs without an edge",
+        "distinct pairs of two nodes",
+        "which repeat, or join a node to itself: fgl.data.splits.negative_edges(edges, num_nodes, "
+        "num) draws distinct pairs",
+    ),
     ("test edges", "no validation edges", "whose test scores choose the best round"),
     (
         "edges",
@@ -118,11 +124,14 @@ def _warn_of_scored(
 def _has_local_ids(clients: Sequence[Graph], whole: Graph) -> bool:
     """Whether several clients have parts of the graph, and every client numbers nodes from 0."""
     return len(clients) > 1 and all(
-        own.node_id is not None
-        and 0 < own.num_nodes < whole.num_nodes
-        and torch.equal(own.node_id, torch.arange(own.num_nodes, device=own.device))
-        for own in clients
+        0 < own.num_nodes < whole.num_nodes and _counts_from_0(own) for own in clients
     )
+
+
+def _counts_from_0(graph: Graph) -> bool:
+    """Whether `node_id` numbers a client's own nodes, and not those of the whole graph."""
+    own = torch.arange(graph.num_nodes, device=graph.device)
+    return graph.node_id is not None and torch.equal(graph.node_id, own)
 
 
 def _warn_of_trained_elsewhere(clients: Sequence[Graph], whole: Graph | None) -> None:
@@ -130,7 +139,8 @@ def _warn_of_trained_elsewhere(clients: Sequence[Graph], whole: Graph | None) ->
 
     An example and its copy have equal labels and equal features, and their neighbours have equal
     features. If every graph has `node_id`, an example and its copy must have the same id, and
-    neighbours are not compared. Examples that occur more than once at one client are ignored. Nodes
+    neighbours are not compared. One copy is then enough for a warning, unless the clients number
+    their own nodes. Examples that occur more than once at one client are ignored. Nodes
     without individual features thus give no warning. A second check ignores ids and neighbours: it
     searches all clients for copies with the same labels and the same rare features. For examples of
     the whole graph, only the second check is made. Large graphs are not compared.
@@ -150,9 +160,10 @@ def _warn_of_trained_elsewhere(clients: Sequence[Graph], whole: Graph | None) ->
     ways: list[tuple[Graph | None, dict[str, Any]]] = [(whole, rare)] * (whole is not None)
     if whole is None or not named:
         ways = [(None, close), *[(None, rare)] * (not of_pairs), *ways]
+    global_ids = named and sum(map(_counts_from_0, clients)) < 2
     for tested, how in ways:
         for place, copies, total in _copies(clients, tested, how):
-            if copies > max(2, total / 10):
+            if copies > (0 if global_ids and how is close else max(2, total / 10)):
                 warn(
                     f"Expected examples that are scored not to train, but got {copies} of {total} "
                     f"in {place} that are copies of training examples of clients: give all copies "
@@ -357,13 +368,16 @@ def _known_edges(split: EdgeSplit) -> tuple[int, ...]:
     """Count the leaking edges of a split, for each kind of leak in `LEAKS`."""
     edges, size = split.graph.edge_index, split.graph.num_nodes
     val, test = keys_of(split.val_edges), keys_of(split.test_edges)
-    negatives = keys_of(torch.cat([split.val_negatives, split.test_negatives], 1))
+    parts = split.val_negatives, split.test_negatives
+    negatives = keys_of(torch.cat(parts, 1))
+    again = sum(pairs.shape[1] - len(keys_of(pairs)) for pairs in parts)
     held_out, train = torch.cat([val, test]), keys_of(torch.cat([edges, split.train_edges], 1))
-    pairs = (held_out, train), (negatives, torch.cat([held_out, train])), (test, val)
+    leaks = (held_out, train), (negatives, torch.cat([held_out, train])), (test, val)
     alone = 0 if split.directed else 2 * len(keys_of(edges)) - len(directed_keys(edges, size))
     _, times = torch.cat([keys_of(edges), keys_of(split.train_edges)]).unique(return_counts=True)
     other = 0 if split.directed else int((times == 1).sum())
-    return *(int(torch.isin(one, two).sum()) for one, two in pairs), alone, other
+    leaked, false, chosen = (int(torch.isin(one, two).sum()) for one, two in leaks)
+    return leaked, false, again, chosen, alone, other
 
 
 def _warn_of_edges_elsewhere(splits: Sequence[EdgeSplit]) -> None:

@@ -34,7 +34,9 @@ def graph_task(
 ) -> Task:
     """Classify graphs.
 
-    Every client is scored on its own test graphs, with the model that this client deploys.
+    Every client is scored on its own test graphs, with the model that this client deploys. For
+    class labels, ``majority_accuracy`` is the accuracy of always predicting the most frequent class
+    of a client's training graphs.
 
     The graphs in the clients' validation masks, if there are any, determine the best round. A
     warning is given if tested graphs are training graphs or copies of training graphs.

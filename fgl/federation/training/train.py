@@ -300,11 +300,21 @@ def training(model: nn.Module, device: torch.device, seed: int) -> Iterator[None
     """A context with training mode, enabled gradients and the given seed.
 
     Afterwards the mode, the gradient setting and the random state are restored.
+
+    Raises:
+        ValueError: if the loss reads the parameters of `model` itself, and not `params`.
     """
-    states = random_states(device)
+    states, before = random_states(device), [own.grad for own in model.parameters()]
     set_seed(seed)
     try:
         with in_mode(model, True), torch.enable_grad():
             yield
     finally:
         set_random_states(states, device)
+    for own, grad in zip(model.parameters(), before, strict=True):
+        if own.grad is not grad:
+            own.grad = grad
+            raise ValueError(
+                "Expected the loss to read params alone, but got one that reads model.parameters() "
+                f"too, which do not train: {CALL}, and params.values() for a penalty"
+            )
