@@ -535,7 +535,7 @@ def test_each_cell_and_sentence_of_a_table(tmp_path: Path) -> None:
     assert found.sentences() == [
         *lines,
         "With 3 seeds, 4 comparisons and a power of 80 %, the smallest detectable difference is "
-        f"{sum(least) / 2:.1f} points in the median comparison, and {max(least):.1f} in the worst. "
+        f"{min(least):.1f} points in the median comparison, and {max(least):.1f} in the worst. "
         f"To detect 1 point, the median comparison needs {few} seeds, and the worst comparison "
         f"needs {many if many < 1000 else '1000 or more'}",
         "2 settings are too few to generalise to other data: a sign test over fewer than 6 "
