@@ -371,10 +371,11 @@ def _known_edges(split: EdgeSplit) -> tuple[int, ...]:
     parts = split.val_negatives, split.test_negatives
     negatives = keys_of(torch.cat(parts, 1))
     again = sum(pairs.shape[1] - len(keys_of(pairs)) for pairs in parts)
-    held_out, train = torch.cat([val, test]), keys_of(torch.cat([edges, split.train_edges], 1))
+    own = keys_of(edges)
+    held_out, train = torch.cat([val, test]), torch.cat([own, keys_of(split.train_edges)])
     leaks = (held_out, train), (negatives, torch.cat([held_out, train])), (test, val)
-    alone = 0 if split.directed else 2 * len(keys_of(edges)) - len(directed_keys(edges, size))
-    _, times = torch.cat([keys_of(edges), keys_of(split.train_edges)]).unique(return_counts=True)
+    alone = 0 if split.directed else 2 * len(own) - len(directed_keys(edges, size))
+    _, times = train.unique(return_counts=True)
     other = 0 if split.directed else int((times == 1).sum())
     leaked, false, chosen = (int(torch.isin(one, two).sum()) for one, two in leaks)
     return leaked, false, again, chosen, alone, other
