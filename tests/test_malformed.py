@@ -607,12 +607,13 @@ STAGES = {
 def failing(stage: str, error: Callable[[], Exception]) -> tuple[Method, dict[str, Any]]:
     """FedAvg of two clients with an error in round 1, and the options of its run."""
     method = fedavg(model())
-    per_round = {"loss": 2 * method.train.num_steps, "aggregate": 1, "evaluate": 1}.get(stage, 2)
+    # In round 0, the loss is also computed twice to see whether it reads labels of scored nodes.
+    before = {"loss": 2 * method.train.num_steps + 2, "aggregate": 1, "evaluate": 1}.get(stage, 2)
     calls: list[int] = []
 
     def wrapped(*args: Any) -> Any:
         calls.append(1)
-        if len(calls) > per_round:
+        if len(calls) > before:
             raise error()
         return {} if stage == "evaluate" else getattr(method, stage)(*args)
 

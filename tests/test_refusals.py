@@ -2,6 +2,7 @@
 
 import dataclasses
 import math
+import random
 from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
@@ -26,6 +27,7 @@ from fgl.federation.history import _spelled, _takes_no_graph
 from fgl.federation.method.message import check_message, compact
 from fgl.federation.run import _place
 from fgl.federation.training.optimizer import Layout, change_grads, made, named, state_of
+from fgl.federation.training.unseen import _other_labels
 from fgl.graph.facts import check_graphs
 from fgl.graph.tables import Table
 from fgl.methods.fedgm import first_features
@@ -140,10 +142,8 @@ def test_copies_of_training_examples_are_told() -> None:
     own = fgl.Graph(x, torch.zeros(2, 0).long(), y=y, train_mask=train, test_mask=~train)
     with pytest.warns(UserWarning, match="got 24 of 24 of a client that are copies of its"):
         assert apart._warn_of_repeated([own])
-    for other in (
-        own.replace(y=torch.where(train, y, (y + 1) % 3)),
-        own.replace(x=torch.ones(48, 1)),
-    ):
+    others = own.replace(y=torch.where(train, y, (y + 1) % 3)), own.replace(x=torch.ones(48, 1))
+    for other in others:
         assert not apart._warn_of_repeated([other])
     halves = [own.subgraph(torch.arange(48).view(2, 24)[k]) for k in range(2)]
     with pytest.warns(UserWarning, match="got 24 of 24 in test_mask of client 1 that are copies"):
@@ -159,6 +159,18 @@ def test_copies_of_training_examples_are_told() -> None:
     leaks = dataclasses.replace(split, val_negatives=split.train_edges[:, :2])
     with pytest.warns(UserWarning, match="pairs without an edge of client 0 .* got 2, whose"):
         apart.warn_of_known_edges([leaks])
+
+
+def test_a_loss_that_reads_scored_labels_is_told() -> None:
+    def whole(params: Any, own: fgl.Graph, context: Any) -> Tensor:
+        return fgl.losses.cross_entropy(fgl.predict(NET, params, own), own.labels, own.node_mask)
+
+    with pytest.warns(UserWarning, match="val_mask or test_mask of client 0,"):
+        fgl.run(with_loss(whole), CLIENTS, num_rounds=1)
+    fgl.run(with_loss(lambda *given: METHOD.loss(*given) + random.random()), CLIENTS, num_rounds=1)
+    y, where = torch.tensor([2, 0, -1, 1]), torch.tensor([True, True, True, False])
+    assert _other_labels(y, where).tolist() == [0, 1, -1, 1]
+    assert _other_labels(y.double() / 4, where).tolist() == [0.5, 1, 1.25, 0.25]
 
 
 def test_settings_hand_their_seeds_on() -> None:

@@ -46,7 +46,7 @@ def typed_graph(
             Indices of nodes start at 0 within each type.
         both: whether to add the reverse of each relation as a separate relation. A reverse edge
             gets the features and the time of the original edge. The given relations get the first
-            numbers. Their reverses get the next numbers, in the same order.
+            numbers. The reverse relations get the next numbers, in the same order.
         y: dict from type to the labels or floats of the type's nodes. All entries have the same
             dtype. Nodes of a type that is not in the dict get label 0, or NaN if `y` holds floats.
         num_classes: number of classes. The default is the largest label plus one. If several types

@@ -29,7 +29,7 @@ Made = tuple[Mapping[int, Message], State]  # an outbox and the server's state
 
 
 class BadModel(Diverged):
-    """Error for an upload that diverged because the client had received a bad model.
+    """Error for an upload of a client whose training diverged because it started from a bad model.
 
     Example:
         >>> issubclass(BadModel, ValueError)

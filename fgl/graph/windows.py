@@ -105,7 +105,7 @@ def _scale(graph: Any) -> tuple[Tensor, Tensor]:
 
 
 def by_answer(graph: Any, mask: Tensor | None, output: Any = None) -> tuple[Any, Any, Any]:
-    """Reshape a model's output, `y` and a mask so that each has one row per window and node.
+    """Reshape `y`, a mask and a model's output: each then has one row per window and node.
 
     An output ``[w, num_nodes, horizons]`` for w windows becomes ``[w * num_nodes, horizons]``. If
     the graph is not a time series, nothing is reshaped.

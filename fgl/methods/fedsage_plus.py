@@ -282,7 +282,7 @@ def check_gradients(model: Any, sent: Any, client: int, rows: Any) -> None:
 
 
 def _check(model: Any, name: str, value: Tensor, rows: int) -> None:
-    """Raise a ValueError unless a tensor holds features of neighbours for `rows` nodes."""
+    """Raise a ValueError unless a tensor has a row of neighbours' features for every node."""
     places: int = model.num_neighbours
     want = (rows, places, model.features[2].out_features // places)
     reject_if(

@@ -39,7 +39,8 @@ def graph_task(
     of a client's training graphs.
 
     The graphs in the clients' validation masks, if there are any, determine the best round. A
-    warning is given if tested graphs are training graphs or copies of training graphs.
+    warning is given if more than a tenth of the tested graphs, and more than two, are training
+    graphs or copies of training graphs.
 
     Args:
         clients: the clients' training graphs, collections with labels.

@@ -152,7 +152,7 @@ def partitioned(name: str, graph: Graph, num_clients: int, **how: Any) -> list[T
 
 @declares
 class Cut(Setting):
-    """Fields of settings in which clients are parts of one graph."""
+    """The fields that tasks share if their clients are parts of one graph."""
 
     clients: Count = 5
     partition: Literal["louvain", "louvain_igraph", "leiden", "metis", "ldg", "random"] = "louvain"

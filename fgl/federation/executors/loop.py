@@ -19,6 +19,7 @@ from ..method.message import Message, Params, State, as_number, check_names, com
 from ..method.method import Method
 from ..training.optimizer import Layout
 from ..training.train import Differentiate, Trained, train
+from ..training.unseen import warn_of_seen_labels
 from . import Answer, Value
 from .batch.steps import Alone, View
 from .batch.traced import Step, Tracer
@@ -70,6 +71,7 @@ class Loop:
         self._score = score
         self._new: dict[int, State] = {}
         self._tracer = Tracer()
+        self._compared = False
 
     @property
     def untraced(self) -> str:
@@ -172,6 +174,10 @@ class Loop:
         ]
         clients = [one.client for one in ready]
         with stage(self.seed, index, clients, "loss"), unchanged(*inputs):
+            for one in ready:
+                self._compared = self._compared or warn_of_seen_labels(
+                    self.method, one.params, one.graph, one.context, client=one.client
+                )
             return self._minimised(index, ready)
 
     def _minimised(self, index: int, ready: Sequence[Ready]) -> list[Trained]:

@@ -77,7 +77,7 @@ def checked(method: Method) -> Method:
         return params, context
 
     def send(params: Params, context: Any, state: State, graph: Graph) -> tuple[Message, State]:
-        with unchanged(context, state, getattr(graph, "tensors", {})), method.at(graph):
+        with unchanged(params, context, state, getattr(graph, "tensors", {})), method.at(graph):
             received = method.send(params, context, state, graph)
         message, new = pair(received, "send", "message, state")
         check_message(new, name="state")
