@@ -51,13 +51,14 @@ def large_graph(
     The size of the class with rank r is proportional to ``r ** -skew``. Each class consists of
     communities of about `community_size` nodes. A node's weight is ``u ** (-1 / tail) - 0.8``,
     where u is uniform between 0 and 1. The expected degree of a node is proportional to the node's
-    weight, but at most `max_degree`. An edge joins two nodes of one community, two nodes of one
-    class, or any two nodes. Both ends are drawn with probabilities proportional to the nodes'
-    weights. A hub (a node with a very high degree) is joined to no more than about half of the
-    nodes in its community. The same limit applies to the nodes in its class. All further edges of a
-    hub may end at any node. A fraction `strays` of the nodes keep their edges, but get the class of
-    a random node. Node ids are random. A node of class y has normal features with mean
-    ``signal * centre[y]``. The centres themselves are drawn from the standard normal distribution.
+    weight, but at most `max_degree`. The first end of an edge is drawn from all nodes. The second
+    end is drawn from the first end's community, from the first end's class, or from all nodes. Both
+    ends are drawn with probabilities proportional to the nodes' weights. A hub (a node with a very
+    high degree) is joined to no more than about half of the nodes in its community. The same limit
+    applies to the nodes in its class. All further edges of a hub may end at any node. A stray node
+    keeps its edges, but gets the class of a random node. The fraction of stray nodes is `strays`.
+    Node ids are random. A node of class y has normal features with mean ``signal * centre[y]``. The
+    centres themselves are drawn from the standard normal distribution.
 
     ``fgl.data.load("arxiv-like")`` and ``load("products-like")`` have the sizes of ogbn-arxiv and
     of ogbn-products. Generating ``products-like`` takes 7 GB of memory and one minute.

@@ -98,9 +98,9 @@ def asked_rows(graph: Graph, parts: Sequence[Tensor], asked: Sequence[Tensor]) -
     Client k requests a row for a node v. This row (k, v) is ``sum_u [x_u / sqrt(d_u), 1]``, where u
     runs over v and the neighbours of v, and ``d_u`` is 1 plus the in-degree of u. A client's graph
     has the client's own nodes, followed by one added node for each row that any client requests.
-    The added nodes have only zeros as features. The added node for row (k, v) has an edge from each
-    own node u that occurs in the sum of this row. The client's part of the sums is ``adj @ x``,
-    restricted to the added nodes.
+    The added nodes have only zeros as features. An edge leads from a client's node u to the added
+    node for row (k, v) if u occurs in the sum of this row. The client's part of the sums is
+    ``adj @ x``, restricted to the added nodes.
 
     Args:
         graph: the whole graph, without weights.

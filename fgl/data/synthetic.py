@@ -39,10 +39,11 @@ def csbm(
     Every class has communities of equal size. An edge joins two nodes of one community, two nodes
     of one class in different communities, or two nodes of different classes. Every node is the
     first end of one edge. All other ends of edges are drawn with probabilities proportional to the
-    nodes' Pareto weights. A fraction `strays` of the nodes keep their edges, but get the class of a
-    random node. Each word of a node is drawn from the word set of its class, from the word set of
-    its community, or from all words. The word sets are random and may overlap. If a word is drawn
-    from all words, words with low ids are more likely than words with high ids.
+    nodes' Pareto weights. A stray node keeps its edges, but gets the class of a random node. The
+    fraction of stray nodes is `strays`. Each word of a node is drawn from the word set of its
+    class, from the word set of its community, or from all words. The word sets are random and may
+    overlap. If a word is drawn from all words, words with low ids are more likely than words with
+    high ids.
 
     The defaults resemble Cora in size, classes, degree, homophily and words per node. Words alone,
     or edges alone, are not enough to predict the classes well. Methods can therefore differ in

@@ -49,9 +49,9 @@ def typed_graph(
             numbers. The reverse relations get the next numbers, in the same order.
         y: dict from type to the labels or floats of the type's nodes. All entries have the same
             dtype. Nodes of a type that is not in the dict get label 0, or NaN if `y` holds floats.
-        num_classes: number of classes. The default is the largest label plus one. If several types
-            have labels, `num_classes` is required, to confirm that a label means one class in all
-            of these types.
+        num_classes: number of classes. The default is the largest label plus one. This argument is
+            required if several types have labels. Giving the number confirms that all of these
+            types have the same classes, so equal labels mean the same class.
         train_mask, val_mask, test_mask: dict from type to bool ``[n_t]``. If `y` is given, only
             types in `y` may have masks. Nodes of types without a mask are in no mask. If
             `train_mask` is None, the training nodes are all nodes of the types in `y`, except

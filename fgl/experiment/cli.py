@@ -218,7 +218,10 @@ def _number(info: Any) -> Any:
 
 
 def _builder(main: Main) -> tuple[Any, Mapping[str, Any]]:
-    """Return the builder that gets the options of `main`, and the values of all fixed options."""
+    """Return the builder given to `takes_options_of`, and a dict of the builder's fixed arguments.
+
+    Without this decorator on `main`, the builder is None and the dict is empty.
+    """
     return main.__dict__.get("options_of", (None, {}))  # type: ignore[no-any-return]
 
 

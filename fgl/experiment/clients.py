@@ -28,10 +28,10 @@ def spread(
         metric: name of a metric with one value per client, without a client's suffix such as
             ``/3``.
         groups: the group of each client, such as its region. By default there are no groups.
-        lower: whether smaller values are better. The default is True for a loss, for rmse and for
-            mae. If `run` is a result, the default is also True for the metric whose smallest value
-            selects the task's best round, and for each metric in the `lower` of the method's
-            target.
+        lower: whether smaller values are better. The default is True for a loss, rmse, mae and
+            mape. If `run` is a result, the default is also True for two other kinds of metrics. One
+            is the metric that selects the best round, if the round with the smallest value is the
+            best. The others are the metrics that the method's `Target` lists in its field `lower`.
 
     Returns:
         A dict. ``mean`` is the mean over clients with equal weights. ``worst`` is the value of the

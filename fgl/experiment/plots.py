@@ -110,7 +110,7 @@ def plot(
 
 
 def _finished(pyplot: Any, figure: Any, title: str, path: Any) -> Any:
-    """Set the title of a figure, close it, and write it if there is a path."""
+    """Set a figure's title, write the figure if there is a path, and close the figure."""
     if title:
         figure.suptitle(title)
     if path is not None:

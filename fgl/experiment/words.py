@@ -12,7 +12,7 @@ from typing import Any
 def choose_names(
     about: str, argv: Sequence[str] | None = None, **tables: Mapping[str, Any]
 ) -> tuple[tuple[str, ...], list[str]]:
-    """Read the first words of a command line; each word must be a key of its own table.
+    """Read the first words of a command line; the keys of one table are the choices for one word.
 
     Args:
         about: description of the program for ``--help``.
@@ -114,7 +114,7 @@ def _plain(text: str) -> str:
 
 
 def _listed(kind: str, table: Mapping[str, Any]) -> str:
-    """Table for the help: each word, and the first docstring line of the object that it selects."""
+    """Table for the help: each possible word, and the first docstring line of the word's object."""
     width = max(map(len, table))
     rows = [f"  {word:{width}}  {first_line(each)}".rstrip() for word, each in table.items()]
     return "\n".join([f"{kind.upper()} is one of", *rows])

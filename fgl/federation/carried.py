@@ -64,7 +64,11 @@ def unprotected(method: Method, start: Result) -> dict[int, int]:
 
 
 def _answers(start: Result) -> Counter[int]:
-    """For each client, the number of answers without noise in `start` and in all runs before it."""
+    """Count each client's answers without noise, in the run `start` and in all earlier runs.
+
+    The result is empty if the server's state has a record of privacy costs, which counts these
+    answers.
+    """
     if KEY in start.server_state:
         return Counter()
     own = (
@@ -79,10 +83,10 @@ def _answers(start: Result) -> Counter[int]:
 def counted_on(method: Method, state: State) -> Method:
     """Return the method with a server that counts the answers that clients send without noise.
 
-    The method is returned unchanged in two cases: if `state` contains no record of an earlier run's
-    noise, or if `method.privacy.account` already counts the answers.
-
-    So the answers of a run without noise are counted if this run continues a run with noise.
+    So the answers of a run without noise are counted if this run continues a run with noise. The
+    method is returned unchanged if `state` contains no record of an earlier run's noise. The method
+    is also returned unchanged if the method already counts its answers, by
+    `method.privacy.account`.
 
     Args:
         method: the method of a run.

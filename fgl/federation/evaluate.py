@@ -71,8 +71,8 @@ def deployed(
         ValueError: when the returned function is called, if a model lacks some tensors.
 
     Warns:
-        UserWarning: if the returned function is called during a run, and if the run's method
-            deploys models other than the models of `method`. The warning is given only once.
+        UserWarning: if the returned function is called during the run of a second method, and the
+            second method deploys models other than `method` does. The warning is given only once.
 
     Example:
         >>> model = torch.nn.Linear(1, 1)
@@ -424,9 +424,10 @@ def merging(
 ) -> Callable[[Mapping[int, Mapping[str, Value]]], dict[str, float]]:
     """A function that returns the means of the clients' metrics.
 
-    With `each` the function also returns ``name/3``, the metric of client 3, and ``worst_name``,
-    the worst value over all clients. A client that lacks a metric does not count in this metric's
-    mean and worst value. With `graphs`, a warning names the clients that lack a metric, and the
+    If `each` is True, the function also returns each client's metrics and the worst values. For
+    example, ``accuracy/3`` is the accuracy of client 3, and ``worst_accuracy`` is the worst
+    accuracy of all clients. A client that lacks a metric does not count in this metric's mean and
+    worst value. If `graphs` are also given, a warning names the clients that lack a metric, and the
     reason.
 
     Args:

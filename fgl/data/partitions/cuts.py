@@ -327,7 +327,7 @@ def ldg_partition(
 
 
 def _by_target(edge_index: Tensor, num_nodes: int) -> tuple[Tensor, Tensor]:
-    """Sort edges by target; return where each node's edges end, and the sources of all edges.
+    """Sort edges by target node; return the end of each node's block of edges, and all sources.
 
     The edges of node v have the sources ``sources[ends[v - 1] : ends[v]]``.
     """

@@ -32,7 +32,8 @@ def partition_graph(
             default features stay in memory.
 
     Returns:
-        One graph per part. The nodes of each graph are in the same order as their ids in the part.
+        One graph per part. The nodes of the graph have the same order as the ids in the part. If
+        `graph` is a collection, the graphs of the new collection have this order.
 
     Warns:
         UserWarning: if more than half of the edges are lost, or more than half of the pairs in

@@ -19,8 +19,9 @@ def random_partition(graph: Graph, num_clients: int, *, seed: int = 0) -> list[T
     Args:
         graph: the graph.
         num_clients: number of clients.
-        seed: random seed. A random split with the same seed uses different random numbers, so the
-            split does not depend on the partition.
+        seed: random seed. A split into training and test nodes may get the same seed. The split
+            then draws other random numbers than this function, so the split does not depend on the
+            partition.
 
     Returns:
         One int64 tensor per client, with the ids of the client's nodes or graphs in ascending

@@ -135,11 +135,11 @@ def gpfl_partition(y: Tensor, num_clients: int, *, alpha: float) -> list[Tensor]
     distribution. If no example of this class is left, the class is drawn once more. The resulting
     clients are therefore the clients of the paper's Table 2.
 
-    In the drawn client's distribution, the classes that still have examples may have a total
-    probability below 1e-4. The public implementation may then repeat its draw of a class for hours.
-    In this case, this function draws a class that still has examples, with equal probabilities. The
-    case does not occur with two classes: since the cap is 0.95, each class has a probability of at
-    least 0.05.
+    Each client has its own class distribution. In the distribution of the client that was drawn,
+    the classes that still have examples may have a total probability below 1e-4. The public
+    implementation may then repeat its draw of a class for hours. In this case, this function draws
+    a class that still has examples, with equal probabilities. The case does not occur with two
+    classes: since the cap is 0.95, each class has a probability of at least 0.05.
 
     Args:
         y: classes, int64 ``[n]``, in the order of the dataset's files.

@@ -174,7 +174,10 @@ def _check_columns(path: Path, header: list[str], name: str, columns: Collection
 def _numbers_rows(column: str, rows: list[list[str]], place: int) -> bool:
     """Whether a column holds indices of the rows instead of a target.
 
-    Such a column counts the rows, or its name is usual for an index and its numbers are distinct.
+    There are three such cases. First, the column has a name that pandas gives to an index, such as
+    ``Unnamed: 0``. Second, the column's name ends with a word such as ``id``, and the column's
+    numbers are distinct integers. Third, the column's numbers are consecutive integers that begin
+    with 0 or 1, in any order. If there are few rows, the name must also be a word such as ``row``.
     """
     if UNNAMED.fullmatch(column):
         return True

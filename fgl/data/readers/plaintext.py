@@ -177,5 +177,9 @@ def read_dblp_four_area(folder: Path, name: str) -> Graph:
 
 
 def _pairs(ids: NDArray[np.int64], first: NDArray[np.int64], second: NDArray[np.int64]) -> Tensor:
-    """Pairs ``[2, *]``: row 0 holds the positions of `first` in `ids`, and row 1 holds `second`."""
+    """Pairs of indices ``[2, *]``.
+
+    Row 0 contains the position of each id of `first` in the sorted array `ids`. Row 1 contains the
+    indices of `second`, unchanged.
+    """
     return torch.from_numpy(np.stack([np.searchsorted(ids, first), second.reshape(-1)]))

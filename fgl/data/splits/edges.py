@@ -103,9 +103,10 @@ def edge_split(
             held-out edge from its reverse.
 
     Returns:
-        The split. In three cases, a warning is given and no edge is held out
-        (`EdgeSplit.trains_only`). A positive fraction is rounded to 0 edges, no training edge would
-        remain, or the graph has fewer pairs without an edge than edges to hold out.
+        The split. No edge is held out if a positive fraction is rounded to 0 edges, or if no
+        training edge would remain. The same is true if the graph has fewer pairs without an edge
+        than edges to hold out. In these cases a warning is given, and `EdgeSplit.trains_only` is
+        True.
 
     Raises:
         ValueError: if a fraction is negative, if the sum of the fractions is 1 or more, or if the
@@ -206,7 +207,7 @@ def _sides(graph: Graph, edges: Tensor) -> Tensor | None:
 
 
 def _keeps_fields(graph: Graph) -> str:
-    """Advice for an error: a call that splits the graph and keeps the fields of its edges."""
+    """Text for an error message: code that splits the graph without loss of the edges' fields."""
     for pair in _across(graph):
         return "pair_split(graph, edge_type={}, rev_edge_type={})".format(*pair)
     if symmetric(graph.edge_index, graph.num_nodes):
@@ -280,10 +281,10 @@ def subgraph_split(split: EdgeSplit, nodes: Tensor, *, seed: int = 0) -> EdgeSpl
         seed: random seed of the negative pairs, which join nodes of the client.
 
     Returns:
-        The split of ``split.graph.subgraph(nodes)``. If no held-out edge joins two of the nodes,
-        this split has only training edges. This split also has only training edges if the client
-        has more held-out edges than pairs without an edge. The split may also have test edges and
-        no validation edges.
+        The split of ``split.graph.subgraph(nodes)``. The split has no held-out edge if no held-out
+        edge of the whole graph joins two of the client's nodes. The same is true if the client has
+        fewer pairs without an edge than held-out edges. A split with test edges may have no
+        validation edges.
 
     Example:
         >>> whole = fgl.data.splits.edge_split(fgl.data.load("synthetic"))

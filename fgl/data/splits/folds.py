@@ -15,10 +15,10 @@ def stratified_folds(y: Tensor, num_folds: Several, *, seed: int = 0) -> Tensor:
     """Assign examples to folds of almost equal size with almost equal class distributions.
 
     The shuffled examples are sorted by class and assigned to the folds in turn. For each class, the
-    folds' numbers of examples differ by at most one, as in scikit-learn's ``StratifiedKFold``. The
-    folds with one more example can differ from scikit-learn's folds, since scikit-learn sorts the
-    classes by their first examples. If a class has fewer than `num_folds` examples, some folds have
-    no example of this class.
+    folds' numbers of examples differ by at most one, as in scikit-learn's ``StratifiedKFold``. Some
+    folds have one more example of a class than the other folds have. In scikit-learn, different
+    folds may have this example, since scikit-learn sorts the classes by their first examples. If a
+    class has fewer than `num_folds` examples, some folds have no example of this class.
 
     Args:
         y: classes, int64 ``[n]``.

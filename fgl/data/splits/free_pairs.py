@@ -1,8 +1,9 @@
 """Pairs of nodes encoded as numbers, and samplers that draw pairs without an edge.
 
 Nodes may belong to groups, called sides: node types, roles as source or target, or the colours of a
-bipartite graph. Edges then join only certain combinations of sides. A pair with another combination
-of sides can never be an edge, so this pair is useless as a negative example.
+bipartite graph. Edges then join only certain combinations of sides. For example, an edge may join a
+user to an item, but never a user to a user. A pair of two users can never be an edge, so this pair
+is useless as a negative example.
 """
 
 from typing import Any
@@ -100,8 +101,9 @@ class FreeCells(_Free):
         Args:
             rows: int64 ``[p]``, the rows for which columns are drawn; repeats are allowed.
             like: int64 ``[p]``, one column for each entry of `rows`. If `like` is given, the result
-                is a random permutation of these columns. If the permuted column of a row is a
-                nonempty cell, a random empty cell of this row replaces it.
+                is a random permutation of these columns. In the permutation, a row may get a column
+                in which the row's cell is not empty. If no swap with a second row helps, this row
+                gets the column of a random empty cell of the row.
             generator: random generator on the CPU; by default torch's global generator.
 
         Returns:

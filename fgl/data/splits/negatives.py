@@ -169,9 +169,10 @@ class Window:
 def _not_free(graph: Graph, relation: int | None, own: Tensor) -> Tensor:
     """Edges and pairs of a relation, and the reverses of both if the relation is undirected.
 
-    A relation counts as undirected if every message edge has its reverse. If there are no message
-    edges, the pairs decide: the relation counts as undirected if no pair is the reverse of another
-    pair. The reason is that `pair_split` stores an undirected edge as a single pair.
+    A relation counts as undirected if every message edge has its reverse. A relation without
+    message edges counts as undirected if no pair of the relation is the reverse of another pair.
+    The reason is that `pair_split` stores an undirected edge as a single pair, in only one
+    direction.
     """
     edges, pairs, n = graph.edge_index, graph.edge_label_index[:, own], graph.num_nodes  # type: ignore[index]
     if relation is not None:

@@ -164,9 +164,10 @@ def random_split(
 
 
 def _of_types(graph: Graph) -> Tensor:
-    """Ids of the examples; if typed nodes have masks, types outside all masks are left out.
+    """Ids of all examples, except for nodes of a type that has no node in any mask.
 
-    Types that occur in no mask have no labels.
+    Such a type has no labels. No example is left out if there are no masks, or if the examples are
+    not nodes with types.
     """
     every = torch.arange(graph.num_examples)
     masks = list(present(graph, MASKS).values())
@@ -235,9 +236,10 @@ def scaffold_split(
     """Split molecules by scaffold, without randomness; each scaffold is in exactly one mask.
 
     The groups of `scaffold_groups` are assigned one after the other, from the largest to the
-    smallest. A group goes to the training set if the set then has at most ``train n`` molecules.
-    Otherwise, the group goes to the validation set if the training and validation sets then have at
-    most ``(train + val) n`` molecules in total. Any remaining group goes to the test set.
+    smallest. A group goes to the training set if this set then has at most the fraction `train` of
+    all molecules. Otherwise, the group goes to the validation set if the training and validation
+    sets together then have at most the fraction ``train + val`` of all molecules. Any remaining
+    group goes to the test set.
 
     Args:
         graph: a collection of n molecules.

@@ -50,9 +50,9 @@ def split_by_time(
             and test pairs; all remaining edges become test pairs.
         edge_type: the relation whose edges are split by `shares`. An edge of any other relation
             becomes a message edge if it is earlier than every pair. Otherwise this edge is left
-            out. If `y` is None and a second relation holds the reverses of the split edges, the
-            reverses of pairs are removed from the message edges. By default the edges of all
-            relations are split.
+            out. A second relation may hold the reverses of the split edges. If `y` is None, the
+            reverse of a pair is then not a message edge. By default the edges of all relations are
+            split.
 
     Returns:
         The graph with the message edges and their fields. The pairs are in `edge_label_index` in
@@ -151,14 +151,17 @@ def _earliest(key: Tensor, times: Any) -> Tensor:
 
 
 def _first_of_ends(edges: Tensor, num_nodes: int, presence: bool) -> Tensor | None:
-    """For each edge, the first edge between the edge's two ends; None if no two edges share ends.
+    """Find for each edge the first edge that joins the same two nodes.
+
+    The edge itself may be this first edge. The result is None if every edge is its own first edge.
 
     Args:
         edges: edges in order of time.
         num_nodes: number of nodes.
-        presence: whether the task is to predict edges. In that case the result for a self-loop is
-            -1. Otherwise the result depends on whether the graph is undirected. If some edge lacks
-            its reverse, the result is None. If every edge has its reverse, directions are ignored.
+        presence: whether the task is to predict edges. In that case an edge and its reverse do not
+            join the same nodes, and the result for a self-loop is -1. Otherwise the result depends
+            on whether the graph is undirected. If some edge lacks its reverse, the result is None.
+            If every edge has its reverse, directions are ignored.
     """
     source, target = edges
     distinct, unit = units_of(source * num_nodes + target)
@@ -200,9 +203,10 @@ def pair_split(
     """Split edges at random into message edges and labelled pairs.
 
     This function is like `split_by_time`, but times are ignored: a model may read edges that are
-    later than the pairs to predict. All split edges with the same source and the same target are in
-    one part, so no pair has a copy among the split relation's message edges. Without `y`, all edges
-    with the same source and target become one pair, and self-loops are always message edges.
+    later than the pairs to predict. Among the edges to split, all edges with the same source and
+    the same target go to one part. So no pair has the same source and target as a message edge,
+    unless this message edge belongs to a relation that is not split. Without `y`, all edges with
+    the same source and target become one pair, and self-loops are always message edges.
 
     Args:
         graph: a graph with or without times.

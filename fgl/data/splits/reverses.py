@@ -83,11 +83,12 @@ def _shares(
 def copying_relations(
     edges: Tensor, relation: Tensor, only: int, num_nodes: int
 ) -> dict[int, float]:
-    """Find each relation that contains copies of most edges of `only`, with the same direction.
+    """Find relations that contain most edges of the relation `only`, with the same direction.
 
     Returns:
-        ``{s: share}``, where share is the fraction of the distinct edges of `only` that relation s
-        also contains. `turned_relations` defines "most".
+        ``{s: share}`` with one entry for each such relation s. The share is the fraction of the
+        distinct edges of the relation `only` that relation s also contains. `turned_relations`
+        defines "most".
 
     Example:
         >>> edges = torch.tensor([[0, 1, 0, 1, 3], [2, 3, 2, 3, 0]])
@@ -115,7 +116,7 @@ def _density(ends: Tensor, num_nodes: int) -> float:
 
 
 def reversed_share(keys: Tensor, num_nodes: int) -> float:
-    """Fraction of the edges that have a reverse; 0 if this fraction is too small to mean "most".
+    """Fraction of the edges that have a reverse; 0 unless most edges have a reverse.
 
     `turned_relations` defines "most".
 

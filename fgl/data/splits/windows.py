@@ -52,8 +52,8 @@ def windows(
     Raises:
         ValueError: if the graph is not a series, if a number is out of range, or if a part with a
             positive fraction has no window. A ValueError is also raised if an entry of `edge_time`
-            is not the position of a time, or if `scaled` is True and all training targets are
-            unknown.
+            is not an integer from 0 to ``num_times - 1``, or if `scaled` is True and all training
+            targets are unknown.
 
     Warns:
         UserWarning: if the first dimension of `x` seems to be the times.

@@ -60,17 +60,17 @@ def choose(method: Method, clients: Sequence[Graph], *, cache: int | None = None
     The number of batches is the memory that all clients' steps use, divided by the cache size and
     rounded. So a batch may exceed the cache size by up to half.
 
-    Two rules determine whether clients train one at a time. By the first rule, clients train one at
-    a time if ``D^2 / mean D`` numbers need more than a twelfth of the cache. Here D is the largest
-    D of all clients, and ``mean D`` is the mean of D over all clients. A client whose data need
-    more than a twelfth of the cache keeps all cores busy without a batch. The factor ``D / mean D``
+    Two rules determine whether clients train one at a time. Let M be the largest D of all clients,
+    and let A be the mean of D over all clients. By the first rule, clients train one at a time if
+    the size of ``M^2 / A`` numbers is more than a twelfth of the cache size. A client whose data
+    need more than a twelfth of the cache keeps all cores busy without a batch. The factor ``M / A``
     accounts for padding, since a batch pads all clients to the size of the largest client. By the
     second rule, clients train one at a time if the tensors of one step of three clients do not fit
-    in the cache. If each client has a collection of graphs, only one rule applies: clients train
-    one at a time if the D numbers of the client with the largest D need more than three fifths of
-    the cache. Otherwise at least ten clients share a batch. For collections of graphs, products
-    with dense weights take most of the time. The speed of dense products depends less on the cache
-    than the speed of sparse products.
+    in the cache. A different rule replaces both rules if each client has a collection of graphs:
+    clients train one at a time if the size of M numbers is more than three fifths of the cache
+    size. Otherwise at least ten clients share a batch. For collections of graphs, products with
+    dense weights take most of the time. The speed of dense products depends less on the cache than
+    the speed of sparse products.
 
     Clients that have their own models are batched by kind of model. For each kind of model that
     several clients have, this function chooses how many of these clients train at once. The result
@@ -127,7 +127,7 @@ def choose(method: Method, clients: Sequence[Graph], *, cache: int | None = None
 
 
 def _choose_of_kinds(method: Method, clients: Sequence[Graph], cache: int | None) -> Choice:
-    """Choose a number of clients for each kind of model; return the smallest of these numbers."""
+    """Choose how many clients of each kind of model train at once; return the smallest number."""
     kinds: dict[Hashable, list[Graph]] = {}
     for graph in clients:
         kinds.setdefault(kind_of(method, graph), []).append(graph)

@@ -35,8 +35,9 @@ class Stacked:
 
     Args:
         of: a function that returns the current client's value; call it inside `vmap`.
-        tensors: the dense tensors from which `of` builds a client's value: stacks, or tensors that
-            all clients share.
+        tensors: the dense tensors that contain all clients' values. Each tensor is a stack, or a
+            tensor that all clients share. The function `of` builds a client's value from these
+            tensors.
         fixed: all other parts of these values, such as the keys of a dict.
     """
 

@@ -23,9 +23,10 @@ GROUP = "edges of clients"  # and their numbers: a group whose clients were all 
 def check_padding(
     view: View, params: Sequence[Params], left: Sequence[int], checked: set[str]
 ) -> None:
-    """Check that no kind of padding changes the loss of the client with the most such padding.
+    """Check that padding does not change clients' losses.
 
-    A client's loss in the batch is compared with its loss outside the batch, in evaluation mode. If
+    For each kind of padding, the client with the most padding of this kind is checked. This
+    client's loss in the batch is compared with its loss outside the batch, in evaluation mode. If
     the model has a module that comes neither from torch nor from fgl, the losses are also compared
     in training mode without dropout. Two checks are stricter if the model reads `edge_index`: the
     losses of all clients are compared, and a gradient that is finite outside the batch must be
@@ -35,10 +36,10 @@ def check_padding(
         view: the current step.
         params: each client's initial parameters.
         left: the clients that take this step.
-        checked: the kinds of padding that earlier calls checked. Examples are ``"nodes"`` for
-            padded nodes, and ``"context/pairs"`` for a `Ragged` at the path ``pairs`` in the
-            context. After the call, `checked` also contains the kinds of padding that this call has
-            checked.
+        checked: the kinds of padding that earlier calls checked. The kind ``"nodes"`` means padded
+            nodes. The kind ``"context/pairs"`` means the padding of a `Ragged` at the path
+            ``pairs`` in the context. After the call, `checked` also contains the kinds of padding
+            that this call has checked.
 
     Raises:
         ValueError: if padding changes the loss of a client, and the loss uses no random numbers.

@@ -1,4 +1,4 @@
-"""Touched rows: rows of a parameter that clients' data use; a step may train only these rows.
+"""Touched rows: the only rows of a parameter that a step uses, and so the only rows to train.
 
 The parameter of a first layer on sparse features has a row for each feature. The data of a small
 client contain only a few of these features. The recorded operations of a step show whether the
@@ -83,9 +83,9 @@ def compacted(
         place: ``outputs[place]`` is the loss's gradient with respect to `stack`.
 
     Returns:
-        The rewritten step and the touched rows. The result is None in three cases: an operation
-        that is not a sparse product with constant indices reads the stack, an operation reads the
-        stack's gradient, or most rows are touched.
+        The rewritten step and the touched rows. The result is None if most rows are touched, or if
+        an operation reads the stack's gradient. The result is also None if the stack is read by an
+        operation other than a sparse product with constant indices.
     """
     calls, outputs = step
     gradient = outputs[place]

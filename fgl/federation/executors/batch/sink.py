@@ -1,9 +1,9 @@
 """The sink: an extra node for models of PyG; in a batch, padded and removed edges end at the sink.
 
 PyG's code uses masks to remove edges. Such masks do not work under `vmap`. So each padded edge
-becomes a self-loop of the sink, and so does each edge whose weight `Graph.with_adj` set to 0. The
-features of the sink are 0, and the sink belongs to an extra graph. If the model's output has a row
-per node, the sink's row is removed.
+becomes a self-loop of the sink. An edge also becomes such a self-loop if `Graph.with_adj` set its
+weight to 0. The features of the sink are 0, and the sink belongs to an extra graph. If the model's
+output has a row per node, the sink's row is removed.
 """
 
 from collections.abc import Iterator
@@ -112,10 +112,10 @@ class Filtered(TorchFunctionMode):
     """A `TorchFunctionMode` that keeps shapes fixed in PyG's edge operations, as `vmap` requires.
 
     Edges that a mask excludes are moved to the sink. The maximum of an index tensor depends on the
-    data. So the mode returns the largest possible index instead: the index of the sink (an extra
-    node), or the index of the graph that contains the sink. If a layer creates a tensor, each
-    client gets its own copy. Whole rows are read and added, which is faster than reading and adding
-    single entries.
+    data. So this class returns the largest possible index instead of the maximum: the index of the
+    sink (an extra node), or the index of the graph that contains the sink. If a layer creates a
+    tensor, each client gets its own copy. Whole rows are read and added, which is faster than
+    reading and adding single entries.
     """
 
     def __init__(self, reading: SunkReading) -> None:

@@ -91,8 +91,8 @@ class Tracer:
     def compact(self, cohort: Cohort) -> CompactTrace | None:
         """A cohort's newest `CompactTrace`, or None.
 
-        The result is None before the cohort's newest trace, which trains all rows, was compared
-        with an ordinary step.
+        The result is None until the cohort's newest `Trace` was compared with an ordinary step.
+        This trace trains all rows, and its `CompactTrace` trains only the touched rows.
         """
         traces = self._traces.get(cohort, ())
         return traces[-1].compact if traces and traces[-1].uses and not self.why else None

@@ -75,9 +75,8 @@ def train_cohort(
         optimizers: each client's optimiser state; all states must have the same number of steps.
             Default none.
         checked: kinds of padding that earlier calls checked, see `check_padding`. This call checks
-            the cohort's kinds of padding that are not in `checked`, and then adds these kinds to
-            `checked`. The check accepts every loss that uses random numbers in evaluation mode.
-            Default empty.
+            all other kinds of padding in the cohort, and then adds these kinds to the set. The
+            check accepts every loss that uses random numbers in evaluation mode. Default empty.
         tracer: an object that records steps and repeats them. By default every step is an ordinary
             step.
 
@@ -142,11 +141,13 @@ def _train(
     differentiate: Callable[[Step], Tensor],
     rows: Mapping[str, Rows],
 ) -> list[Trained]:
-    """Train all clients; of a stack whose name is in `rows`, train only the rows ``rows[name]``.
+    """Train all clients.
+
+    If `rows` has an entry for the name of a stack, only the rows in this entry are trained.
 
     Raises:
-        Refused: if rows outside `rows` would change, if a step does not use the cohort's graphs, or
-            if `differentiate` raises `Refused`.
+        Refused: if a row that is not in this entry would change, if a step does not use the
+            cohort's graphs, or if `differentiate` raises `Refused`.
     """
     cohort = plan.cohort
     first, how = cohort.graphs[0], method.train
@@ -314,7 +315,9 @@ def _stack(
     equal: Collection[str],
     rows: Mapping[str, Rows],
 ) -> Params:
-    """Stack the clients' tensors of each name; if a name is in `rows`, stack only its rows.
+    """Stack the clients' tensors that have the same name.
+
+    If `rows` has an entry for a name, only the rows in this entry are stacked.
 
     If a name begins with a prefix in `equal`, the clients' tensors of this name are equal, so only
     one copy is made.

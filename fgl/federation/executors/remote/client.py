@@ -189,15 +189,17 @@ def answer(
     The second result is whether the client keeps a state. The reply is stored. If the same request
     is repeated in the same round, the client sends the stored reply again, bit for bit. Sending a
     reply again has no privacy cost. If two processes of the site answer a request simultaneously,
-    both send the same reply. The answer's `paid` is the number of answers to this request for which
-    the ledger has recorded a cost. If this number is 1 or less, `paid` is 0. The new state is
-    stored in addition to the valid state. For the state's entries in `method.privacy.onward`, the
-    new values overwrite the old values before the reply is sent.
+    both send the same reply. The field `paid` of the returned `Answer` is a number from the ledger:
+    how often the ledger recorded a cost for this request. If the client has computed a new answer
+    and the number is 1, `paid` is 0. The new state is stored in addition to the valid state. For
+    the state's entries in `method.privacy.onward`, the new values overwrite the old values before
+    the reply is sent.
 
     Raises:
-        ValueError: if the valid state is not on the shelf, if an answer would exceed the ledger's
-            budget, or if a client with noise gets a different request for a past round. Errors of
-            the method are raised too.
+        ValueError: if the client's valid state is not stored, or if the answer would exceed the
+            ledger's budget. A client that adds noise also raises a ValueError for a new request
+            that comes too late: the client has already answered another request for the same or a
+            later round. Errors of the method are raised too.
 
     Example:
         >>> import tempfile
@@ -323,8 +325,9 @@ def _marks(shelf: Shelf, note: Note) -> tuple[Any, ...]:
 def _clear(shelf: Shelf, note: Note) -> None:
     """Delete old states and replies.
 
-    A server may resume from its previous checkpoint. Therefore four items stay: the valid state,
-    the state before the valid state, and the last two replies.
+    A server may resume from its previous checkpoint. Three states are therefore kept: the new
+    state, the valid state, and the state before the valid state. Two replies are kept: the new
+    reply, and the last reply from an earlier round.
 
     The newest reply is never deleted, since it shows which round the run has reached.
     """

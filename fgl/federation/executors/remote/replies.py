@@ -186,7 +186,7 @@ class Told(NamedTuple):
     """Data sent with an upload: losses, number of examples, and whether the client keeps a state.
 
     `paid` is the number of answers to this request for which the client's ledger recorded a cost.
-    Without a ledger, or if there was a single answer, `paid` is 0.
+    `paid` is 0 if there is no ledger, or if the upload is the first answer to this request.
     """
 
     keeps: bool
