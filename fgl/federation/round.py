@@ -261,9 +261,9 @@ def _served(
     """The server's new outbox and state, and errors of the clients that were left out.
 
     `serve` is the method's function `aggregate` or `joining.welcome`. If the outbox or state from
-    `serve` is far too large, the server calls `serve` again without some of the uploads. If `serve`
-    raises an error, the server does the same, but only if clients are in other processes. If
-    clients are in this process, the error ends the run. The server first leaves out the upload that
+    `serve` is far too large, the server calls `serve` again without some of the uploads. If clients
+    are in other processes, the server also repeats the call after an error of `serve`. If clients
+    are in this process, such an error ends the run. The server first leaves out the upload that
     changed most, then the 2 uploads that changed most, then 4, 8 and so on, up to half of the
     uploads. If all attempts fail, there is no result, and the server keeps the old model.
     """
@@ -355,8 +355,8 @@ def check_goes_on(
 def check_exchanges(history: Sequence[Round], most: int | None, exchange: int) -> None:
     """Raise an error if too many consecutive exchanges each had an empty round.
 
-    The error is raised if this is true of the last `most` exchanges. If `most` is None, there is no
-    error.
+    The error is raised if each of the last `most` exchanges had an empty round. If `most` is None,
+    there is no error.
 
     A round is empty if it used no upload. An exchange with an empty round has no result, even if
     its other rounds used uploads.

@@ -112,9 +112,10 @@ def run(
             the last `go_back` rounds. The clients' own states do not change.
         each: whether a round also records the metrics of every client, and the worst client's value
             of each metric. For example, ``test_accuracy/3`` is the accuracy of client 3, and
-            ``worst_test_accuracy`` is the lowest accuracy of all clients. These values are recorded
-            for the metrics of the task and of `score`. They are not recorded for the metrics of a
-            function that is passed as `evaluate`. See also `fgl.experiment.spread`.
+            ``worst_test_accuracy`` is the lowest accuracy of all clients. The clients' values and
+            the worst value are recorded for the metrics of the task and of `score`. For the metrics
+            of a function that is passed as `evaluate`, these values are not recorded. See also
+            `fgl.experiment.spread`.
 
     Returns:
         The `Result`.

@@ -453,7 +453,7 @@ def sift(
     The entry ``"model"`` must have the form of the method's model. All other entries must have the
     form that is most common among the uploads that pass `accept`. All later rounds also require
     this form, if at least three clients have sent it. In a federation with only one or two clients,
-    all clients must have sent this form.
+    later rounds require the most common form only after all clients have sent it.
 
     Args:
         method: the method, which provides the model and the function `accept`.

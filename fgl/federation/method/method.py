@@ -204,8 +204,8 @@ class Method:
     def made_of(self) -> tuple[Layer, ...]:
         """The layers that made this method.
 
-        A user can call ``dataclasses.replace`` to exchange functions of the method that the last
-        builder returned. Then the last layer is named ``"replace"``.
+        After the last builder, a user can give the method new functions with
+        ``dataclasses.replace``. The last layer of such a method is named ``"replace"``.
 
         The layer ``"replace"`` lists the new functions that may have settings, such as values in a
         closure. These settings are unknown, since no builder recorded them.

@@ -114,7 +114,7 @@ def _settings(method: Method) -> dict[str, Any]:
 def with_layers(method: Method, config: Mapping[str, Any] | None) -> dict[str, Any]:
     """The config of a run, with an entry ``"layers"`` for the arguments of the method's builders.
 
-    A user can call ``dataclasses.replace`` to exchange functions of the method. An entry named
+    A user can give a method new functions with ``dataclasses.replace``. An entry named
     ``"replace"`` then lists the new functions whose settings are unknown, since no builder recorded
     these settings.
 
