@@ -258,7 +258,11 @@ def with_ties(model: nn.Module, params: Mapping[str, Tensor]) -> dict[str, Tenso
 
 
 def _tied(model: nn.Module) -> dict[str, str]:
-    """Dict from every further name of a tied parameter or buffer to the tensor's first name."""
+    """Map the names of tied tensors to the first name of the same tensor.
+
+    A tied parameter or buffer has several names in the model's state. The keys of the dict are all
+    of these names except the first name.
+    """
     if model not in _ties:
         tensors = model.state_dict(keep_vars=True).items()
         first: dict[int, str] = {}
@@ -270,8 +274,9 @@ def _tied(model: nn.Module) -> dict[str, str]:
 def _second_paths(model: nn.Module) -> set[str]:
     """All names except the first of tensors whose module the model contains several times.
 
-    `torch.func.functional_call` must get only one name of such a tensor. With several names, it
-    would replace the tensor several times, and would not restore the original tensor afterwards.
+    `torch.func.functional_call` must get only one name of such a tensor. With several names,
+    `functional_call` would replace the tensor several times. After the call, the model would keep
+    the replacement instead of the original tensor.
     """
     pairs = _tied(model).items()
     ends = ([each.rpartition(".") for each in pair] for pair in pairs)
@@ -324,7 +329,7 @@ FOREIGN = (RuntimeError, ValueError, TypeError, LookupError, AttributeError)
 
 
 def _explain(error: Exception, model: nn.Module, graph: Graph, read: Reads) -> None:
-    """Raise an error that explains the given error, if its type or text shows the cause."""
+    """Raise a clearer error if the type or the text of the given error shows the cause."""
     text, name = str(error), type(model).__name__
     if isinstance(error, TypeError | LookupError | AttributeError):
         again = TypeError if isinstance(error, TypeError) else ValueError

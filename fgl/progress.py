@@ -32,8 +32,8 @@ def shown(
         long: whether the work is known to take long.
         bar_after: seconds before a bar appears.
         left: whether a line shows the number of remaining seconds. A bar always shows this number.
-            The estimate ignores the units of the first call of the yielded function, since these
-            units may have been finished before this work began.
+            The remaining time is estimated from the mean time per unit. This mean leaves out the
+            units in the first call of the yielded function, which an earlier run may have finished.
 
     Yields:
         A function to call with the number of newly finished units.

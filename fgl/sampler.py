@@ -255,10 +255,10 @@ def drawn(
 ) -> tuple[Tensor, Tensor]:
     """Sample `fanout` distinct entries of each row; if a row has fewer entries, take all of them.
 
-    The function uses Robert Floyd's algorithm for all rows at once, in O(rows * fanout^2). Let
-    ``m = degree - fanout + k + 1``. Sample k of a row, counted from 0, is drawn from the first m
-    entries of the row. If the drawn entry is already in the sample, the m-th entry is taken
-    instead.
+    The function uses Robert Floyd's algorithm for all rows at once, in O(rows * fanout^2). In step
+    ``k = 0, 1, ..., fanout - 1``, one entry is drawn from the first m entries of each row, where
+    ``m = degree - fanout + k + 1``. If the drawn entry is already in the sample, the m-th entry is
+    taken instead.
 
     Args:
         begin: int32 ``[n]``, index of each row's first entry.

@@ -242,8 +242,8 @@ def less_is_better(name: str, select: str = "", lower: Collection[str] = ()) -> 
     """Whether smaller values of this metric are better, as for losses, rmse, mae and mape.
 
     If `select` (the metric for model selection) names this metric, smaller values are better only
-    if `select` begins with a minus sign. Smaller values are also better for the metrics in `lower`,
-    whose names have no prefix such as ``"test_"``.
+    if `select` begins with a minus sign. `lower` contains the names of more metrics for which
+    smaller values are better. A name in `lower` has no prefix such as ``"test_"``.
 
     Example:
         >>> less_is_better("val_rmse"), less_is_better("test_loss"), less_is_better("-val_rmse")

@@ -11,8 +11,9 @@ class PairWeights(nn.Module):
     """Weights ``sigmoid((e_ij + e_ji) / 2)`` of all pairs of nodes; the diagonal is 0.
 
     ``e_ij`` is the output of a three-layer MLP for ``[x_i || x_j]``, with batch norm before each
-    ReLU. The pairs, ordered row by row, are split into consecutive parts. Batch norm uses the mean
-    and variance of the part, also during evaluation, as in the public implementations.
+    ReLU. The pairs, ordered row by row, are split into consecutive parts. Batch norm normalises
+    each part by the part's own mean and variance. As in the public implementations, evaluation does
+    not use running averages.
 
     Args:
         in_channels: number of node features.

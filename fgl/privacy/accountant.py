@@ -222,9 +222,9 @@ def composed_epsilon(uses: Mapping[tuple[float, float], int], *, delta: float) -
 
     Returns:
         Epsilon: 0 without uses, and infinite if a use has no noise. The result is valid for two
-        data sets only if every mechanism protects the difference between them. A mechanism that
-        protects the replacement of all data of a client also protects the replacement of one
-        example. The reverse is not true.
+        data sets only if every mechanism hides the difference between them. If a mechanism hides
+        the replacement of all data of a client, it also hides the replacement of one example. The
+        reverse is not true.
 
     Raises:
         ImportError: if the extra `private` is not installed.

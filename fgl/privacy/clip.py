@@ -38,9 +38,9 @@ def length_of(update: Mapping[str, Tensor]) -> Tensor:
 def clip(update: Mapping[str, Tensor], *, length: float) -> dict[str, Tensor]:
     """The update, shortened if it is too long: ``u min(1, length / ||u||)``.
 
-    The length is computed over all tensors together. Entries are rounded towards 0, so the result
-    does not exceed the bound when it is rounded to its dtype. If an entry of the update is not
-    finite, the result is zero, since no factor can bound such an update.
+    The length is computed over all tensors together. A shortened update keeps its dtype. Its
+    entries are rounded towards 0, so rounding does not make the update longer than the bound. If an
+    entry of the update is not finite, the result is zero, since no factor can bound such an update.
 
     Args:
         update: dict from name to a floating-point tensor.
@@ -148,7 +148,11 @@ def _lengths(grads: Tensor) -> Tensor:
 
 
 def _total(grads: Tensor, factor: Tensor, fine: Tensor, step: float | None) -> Tensor:
-    """Sum examples, each times its factor; with a `step`, first round each product to a grid."""
+    """Multiply each example by its factor, and sum the products over the examples.
+
+    An example is left out if its entry in `fine` is False. If `step` is given, each product is
+    rounded to a multiple of `step` before it is added.
+    """
     total: Any = 0
     size = _at_once(grads)
     for few, times, grid in zip(*(each.split(size) for each in (grads, factor, fine)), strict=True):

@@ -156,16 +156,17 @@ def revealed(
 ) -> Tensor:
     """Shares that a client reveals to the server: one share for each client of the exchange.
 
-    If the masked values of client i reached the server, the revealed share is a share of the seed
-    of client i's own mask. If client i sent encrypted shares and then dropped out, the revealed
-    share is a share of the key from which client i derives its masks for pairs of clients. No share
-    is revealed if the message with the encrypted shares cannot be decrypted.
+    Client i has split two secrets into shares: a seed and a key. From the seed, client i derives
+    its own mask. From the key, client i derives its masks for pairs of clients. If the masked
+    values of client i reached the server, a share of the seed is revealed. If client i sent
+    encrypted shares and then dropped out, a share of the key is revealed. No share is revealed if
+    the message with the encrypted shares cannot be decrypted.
 
     Args:
         row, keys, about: as in `letters`.
         sealing: the revealing client's key for encryption.
-        sealed: uint8 ``[n, 92]``; row i is the encrypted message from client i to this client, with
-            two shares (`letters`).
+        sealed: uint8 ``[n, 92]``; row i is the encrypted message from client i to this client. The
+            message contains a share of each of client i's two secrets (see the function `letters`).
         here: bool ``[n]``, True for each client that sent encrypted shares (`letters`).
         sent: bool ``[n]``, True for each client whose masked values reached the server.
 

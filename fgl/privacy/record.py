@@ -68,8 +68,8 @@ def with_noise(
 
     Raises:
         ValueError: if the kind or the number of colluders in the record differs from the argument.
-            No common epsilon exists for such replies: the kind determines the neighbouring data
-            sets, and the colluders determine what an observer knows.
+            No single epsilon covers all replies in this case. The data sets that epsilon compares
+            depend on the transform. The noise that an observer knows depends on the colluders.
 
     Example:
         >>> first = with_noise({}, Noise(1.0), num_clients=2, kind="central_gaussian", delta=1e-5)
@@ -147,7 +147,10 @@ def spent_epsilon(record: Record) -> float:
 
 
 def _by_noise(record: Record) -> dict[Noise, Tensor]:
-    """Count replies per client, ``[K]``, for each noise in a record; the current noise is first."""
+    """Map each noise in a record to each client's number of replies with this noise, ``[K]``.
+
+    The current noise is the first key.
+    """
     if not record:
         return {}
     one = torch.tensor(1.0)

@@ -73,11 +73,12 @@ def walk_returns(edge_index: Tensor, nodes: int | Tensor, *, steps: int = 16) ->
 
 
 def _walk_returns(graphs: Simple, steps: int) -> Tensor:
-    """Compute the probabilities that walks end at their start; only half of each walk is computed.
+    """Compute the probability that a random walk ends at its start, for each node and each length.
 
     The matrix RW is similar to the symmetric matrix ``S = D^-1/2 A D^-1/2``, so
-    ``diag(RW^(a + b))_v = <S^a e_v, S^b e_v>``. Walks are computed for one block of nodes at a
-    time. Only the matrix rows of these nodes' graphs are needed.
+    ``diag(RW^(a + b))_v = <S^a e_v, S^b e_v>``. A walk of ``2 a`` steps therefore needs only the
+    power ``S^a``. Walks are computed for one block of nodes at a time. Only the matrix rows of
+    these nodes' graphs are needed.
     """
     degree, col = graphs.degree.numpy(), graphs.col.numpy()
     size = len(degree)

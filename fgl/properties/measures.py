@@ -11,8 +11,8 @@ from .simple import Simple, simple
 def average_degree(graphs: Simple) -> Tensor:
     """Mean degree of every graph: ``1/N sum_v d_v = 2m / N``.
 
-    GPFL's public code ignores all nodes after the last node with an edge, in every mean over
-    degrees.
+    GPFL's public code computes means over degrees differently. It leaves out all nodes whose index
+    is larger than the index of the last node with an edge.
     """
     return _ratio(graphs.double_edges, graphs.sizes)
 

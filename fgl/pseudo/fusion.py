@@ -35,8 +35,8 @@ def fuse(
         weight: float ``[K]``, non-negative (FedGL: the clients' numbers of nodes).
         num_nodes: number of nodes in the federation.
         fill: with ``"renormalised"``, the function computes the formula above. With ``"padded"``,
-            it computes the printed equation: the sum of ``w_k rows_k[i]``, where ``w`` is divided
-            by the sum of the weights of *all* clients.
+            it computes the equation that the paper prints. In this equation, the denominator is the
+            sum of the weights of *all* clients.
         threshold: before the fusion, entries below this value are set to 0, as in the public port.
             By default all entries are kept.
 

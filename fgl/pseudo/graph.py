@@ -112,8 +112,8 @@ def from_edge_tensors(message: Mapping[str, Any], *, like: SparseMatrix) -> Spar
     """Rebuild the matrix from the tensors of `edge_tensors`; without edges the matrix is empty.
 
     Args:
-        message: a dict with ``row`` and ``col`` (int64 ``[e]``) and ``weight`` (float ``[e]``), or
-            without edges.
+        message: a dict with ``row`` and ``col`` (int64 ``[e]``) and ``weight`` (float ``[e]``). If
+            the matrix has no edges, the dict may lack these keys.
         like: a matrix with the shape ``[n, n]`` of the result. An empty result also gets the dtype
             and the device of `like`.
 

@@ -267,8 +267,8 @@ class Member:
 
     Args:
         index: the member's index, int64; `vmap` must map over this argument.
-        batched: dict from the `id` of a stacked tensor to the member's slice of the tensor, for
-            stacked tensors that are arguments of `vmap`.
+        batched: dict from the `id` of a stacked tensor to this member's slice of the tensor. Pass
+            the slices of all stacked tensors that are arguments of `vmap`.
 
     If a stacked tensor is not an argument of `vmap`, the first call of `part` with this tensor
     creates a batched tensor, and adds the stacked tensor to `lifted`. Pass the tensors in `lifted`

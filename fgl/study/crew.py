@@ -72,7 +72,7 @@ def _own_plan(folder: Path) -> Path:
 
 @contextmanager
 def _written(folder: Path, plan: Plan) -> Iterator[None]:
-    """A context with a plan file for this process's workers; the file is deleted at the end."""
+    """Context manager that writes a plan file for this process's workers, then deletes it."""
     import cloudpickle
 
     write(_own_plan(folder), cloudpickle.dumps(plan))
@@ -84,10 +84,10 @@ def _written(folder: Path, plan: Plan) -> Iterator[None]:
 
 @contextmanager
 def counted(plan: Plan) -> Iterator[Count]:
-    """A context with a progress bar over all runs.
+    """Context manager that shows a progress bar over all runs.
 
-    The context yields a function that updates the bar. After a setting's first run, the function
-    raises an error if the setting does not have the plan's metric.
+    The context manager yields a function that updates the bar. After a setting's first run, the
+    function raises an error if the setting does not have the plan's metric.
     """
     unchecked = set(plan.settings if plan.metric else ())
     with shown("study", plan.count(), unit="runs", bar_after=0.0, left=True) as advance:

@@ -248,11 +248,11 @@ def warn_equal(fingerprints: Mapping[str, str]) -> None:
 
 @contextmanager
 def begun(store: Store, name: str) -> Iterator[int | None]:
-    """A context that locks a run; it yields the number of processes that died during the run.
+    """Context manager that locks a run and yields the number of processes that died in the run.
 
-    The context yields None if another process has locked the run, or if the run is finished. While
-    a process works on the run, there is a mark file next to the lock. If the process dies, the mark
-    remains.
+    The context manager yields None if another process has locked the run, or if the run is
+    finished. A process that begins the run adds a line to a mark file next to the lock. At the end,
+    or after an interrupt, the process removes its line. If the process dies, the line remains.
     """
     locks = store.folder / "locks"
     lock, mark = FileLock(locks / name, timeout=0), locks / f"{name}.begun"
@@ -281,7 +281,10 @@ def begun(store: Store, name: str) -> Iterator[int | None]:
 
 
 def take_back(mark: Path) -> None:
-    """Restore the earlier text of a mark file of `begun`; delete a file without earlier text."""
+    """Remove this process's line from a run's mark file (see `begun`).
+
+    If no line of an earlier process remains, the mark file is deleted.
+    """
     if before := MARKS.pop(mark, ""):
         mark.write_text(before)
     else:

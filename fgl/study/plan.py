@@ -40,7 +40,8 @@ class Point:
     def values(self) -> dict[str, Any]:
         """All values by name.
 
-        If local training and the method both have an ``lr``, the method's value is ``"own lr"``.
+        If local training and the method both have a value named ``lr``, the method's value is
+        renamed to ``"own lr"``.
         """
         own = {f"own {n}" if n in self.local else n: value for n, value in self.own.items()}
         return {**self.local, **own}
@@ -83,7 +84,8 @@ class Cell:
             until all trials for the seed are finished.
         tests: dict from a test seed to the test run with this seed. A test seed is missing from
             `tests` until `chosen` contains this seed.
-        lost: text of the error because of which the cell gets no more runs; ``""`` without error.
+        lost: text of an error after which no more runs of the cell are planned. The text is ``""``
+            if there was no such error.
         whole: whether the cell is complete, which means that no further jobs will be added.
     """
 
@@ -285,7 +287,7 @@ class Plan:
 
 
 def alike(point: Point, trials: list[Trial]) -> list[Point]:
-    """Points of all trials whose search space of local training is the search space of `point`."""
+    """Points of the trials that have the same search space of local training as a given point."""
     return [trial.point for trial in trials if trial.point.which == point.which]
 
 

@@ -162,7 +162,10 @@ class Tuned:
 
 
 def check_space(name: str, space: Values, most: int) -> None:
-    """Raise an error if a space has more than `most` names, or an empty list of choices."""
+    """Raise an error if a space has too many names, or a list that is empty or contains a range.
+
+    The largest allowed number of names is `most`.
+    """
     reject_if(len(space) > most, f"{name} to have at most {most} names", len(space))
     for key, kind in space.items():
         reject_if(isinstance(kind, list) and not kind, f"{name} to have a choice for {key}", "[]")
@@ -197,9 +200,11 @@ def wide_values(space: Values, shares: Sequence[float]) -> dict[str, Any]:
 def near_values(
     space: Values, best: Values, tried: Sequence[Values], shares: Sequence[float]
 ) -> dict[str, Any]:
-    """Values near the values of the best point; a number of a list moves by at most one place.
+    """Values near the values of the best point.
 
-    A list that has a word or a truth value keeps its best value.
+    If the choices for a name are a list of numbers, the new value is the best value, or the next
+    smaller or next larger number in the list. If a list has a word or a truth value, the new value
+    is the best value.
 
     Args:
         space: the space.
@@ -226,7 +231,12 @@ def near_values(
 
 
 def _next_to(choices: Sequence[Any], best: Any, share: float) -> Any:
-    """The next smaller number, `best`, or the next larger number, each for a third of `share`."""
+    """The best number, or one of its two neighbours in the sorted list of choices.
+
+    `share` is between 0 and 1. If `share` is below 1/3, the result is the next smaller number. If
+    `share` is at least 2/3, the result is the next larger number. Otherwise the result is the best
+    number. The result is also the best number if the list has no smaller or larger number.
+    """
     ordered = sorted(set(choices))
     place = ordered.index(best) + int(3 * share) - 1
     return ordered[min(max(place, 0), len(ordered) - 1)]
@@ -239,8 +249,8 @@ def _has_order(kind: Any) -> bool:
 def edges(space: Values, best: Values, tried: Sequence[Values]) -> list[str]:
     """Describe each chosen number for which no smaller value, or no larger value, was tried.
 
-    In this case, a value that was not tried may be better than the chosen number. If the search
-    space of a number is a list, all values of the list count as tried.
+    In this case, a value that was not tried may be better than the chosen number. If a number was
+    chosen from a list, the function assumes that all values in this list were tried.
 
     The result does not include a number that is equal to a hard bound. A list is ignored if it has
     words, or fewer than three numbers.

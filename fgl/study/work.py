@@ -33,7 +33,10 @@ def work(
     plan: Plan | None = None,
     advance: Callable[[Store], object] = lambda store: None,
 ) -> None:
-    """Execute free runs until all runs are finished; other processes can work at the same time.
+    """Execute a study's runs until all runs are finished.
+
+    Other processes can work on the same study at the same time. A run that another process has
+    locked is skipped.
 
     Args:
         folder: the study's folder.

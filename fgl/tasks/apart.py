@@ -191,7 +191,7 @@ def _copies(
 
 
 def _num_copies(keys: Tensor, train: Sequence[Tensor]) -> int:
-    """Number of examples with a copy in `train`: an example with the same features and label.
+    """Count the examples for which `train` has an example with the same features and label.
 
     The result is 0 if examples with equal features often have different labels. In this case, two
     examples with equal features and labels need not be copies. For example, every client may number

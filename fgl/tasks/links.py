@@ -32,8 +32,9 @@ def link_task(
 ) -> Task:
     """Predict the links in a client's graph with a variational graph autoencoder.
 
-    ``L = reconstruction + kl / n KL``. A client's score says how well its held-out edges are
-    separated from pairs without an edge. Everything else is the same as in `own_node_task`.
+    ``L = reconstruction + beta / n KL``, where ``beta`` is the argument `kl`. A client's score says
+    how well its held-out edges are separated from pairs without an edge. Everything else is the
+    same as in `own_node_task`.
 
     The sampled reconstruction is a mean over the pairs, and KL is already a mean over n nodes. In
     the paper, the divergence is a sum. In this loss, the divergence is divided by n twice, as in

@@ -37,11 +37,12 @@ def generator_task(
 ) -> Task:
     """Learn to generate nodes' missing neighbours; hidden nodes serve as truth (FedSage+).
 
-    The loss over the training nodes is ``L = a SmoothL1(c, m) + b greedy + c' CE`` (Eqs. 5 to 7).
-    The three terms compare predictions with the truth: the counts of missing neighbours, the
-    generated features, and the labels. Labels are predicted on the graph with the generated
-    neighbours. A fraction of every client's validation nodes is hidden: these nodes are removed
-    from the graphs of the task's clients.
+    The loss over the training nodes is ``L = a * L_d + b * L_f + c' * L_c`` (Eqs. 5 to 7). The
+    smooth L1 loss ``L_d`` compares predicted and true numbers of missing neighbours. ``L_f`` is the
+    mean squared distance from each generated neighbour to the nearest hidden neighbour. The
+    cross-entropy ``L_c`` compares predicted and true labels. Labels are predicted on the graph with
+    the generated neighbours. A fraction of every client's validation nodes is hidden: these nodes
+    are removed from the graphs of the task's clients.
 
     Args:
         clients: graphs with labels, a training mask and a validation mask.

@@ -1,4 +1,4 @@
-"""Nodes of clients that are disjoint parts of one graph; scores use the whole graph (FGSSL)."""
+"""Node tasks: clients hold disjoint parts of one graph; scores use the whole graph (FGSSL)."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -34,8 +34,9 @@ def node_task(
     The model is scored on the whole graph.
 
     A warning is given if scored nodes are training nodes. If a graph lacks `node_id`, nodes are
-    compared by features and labels. Nodes can have equal features by chance, so the warning is then
-    given only if more than a tenth of a mask's nodes are copies.
+    compared by features and labels. In this comparison, different nodes can be equal by chance. So
+    the warning is given only if a mask has at least three copies, and if more than a tenth of the
+    mask's nodes are copies.
 
     Args:
         whole: the graph with all edges, labels, a validation mask and a test mask. If `whole` is

@@ -1,4 +1,4 @@
-"""Nodes of clients; every client has its own test set (FedVGAE's protocol for nodes)."""
+"""Node tasks: every client has its own test set (FedVGAE's protocol for nodes)."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -25,11 +25,11 @@ def own_node_task(
 ) -> Task:
     """Classify a client's nodes with a variational encoder and an MLP.
 
-    ``L = CE + kl / n KL(q(z | x, A) || N(0, 1))``, where KL is the mean over the n nodes. So the
-    paper's sum is divided by n twice, as in `link_task`. A client's weight is its number of nodes.
-    A client keeps the model that it has trained. This model is scored on the client's test nodes. A
-    metric with a name that ends in ``_before`` is the score of the model with which a client starts
-    its round.
+    ``L = CE + beta / n KL(q(z | x, A) || N(0, 1))``, where ``beta`` is the argument `kl`. KL is the
+    mean divergence over the n nodes. So the paper's sum is divided by n twice, as in `link_task`. A
+    client's weight is its number of nodes. A client keeps the model that it has trained. This model
+    is scored on the client's test nodes. A metric with a name that ends in ``_before`` is the score
+    of the model with which a client starts its round.
 
     Args:
         clients: graphs with labels and masks.

@@ -46,12 +46,13 @@ def pair_task(
     The model reads `edge_label_index` and returns one row for each pair. The label may depend on
     the direction of the pair. `fgl.data.splits.split_by_time` builds graphs for this task.
 
-    With `negatives`, the model learns to predict whether a pair is an edge. In each local step,
-    one negative is sampled for every training pair that is an edge. A negative is a pair with the
-    same source and another target, and is not an edge. Negatives of validation and test pairs are
+    With `negatives`, the model learns to predict whether a pair is an edge. In each local step, one
+    negative is sampled for every training pair that is an edge. A negative is a pair with the same
+    source and another target, and is not an edge. Negatives of validation and test pairs are
     sampled before training (`fgl.data.splits.with_negatives`). The target of a negative has the
-    node type of the edge's target. It is a node that occurs in a message edge, or in a pair of the
-    same or an earlier time window. Validation and test pairs are never used as negatives.
+    node type of the edge's target. The target of a negative must also occur in a message edge, or
+    in a pair of the edge's own time window or of an earlier window. Validation and test pairs are
+    never used as negatives.
 
     With `ranking`, the true ends of pairs are ranked among all nodes. For example, pairs can be
     triples of a knowledge graph. In each local step, negatives are sampled for every training pair:

@@ -152,7 +152,10 @@ def _facts(graph: Graph, end: int, mask: Tensor) -> Tensor:
 
 
 def _cells(facts: Tensor, rows: Tensor, n: int) -> Tensor:
-    """Mask ``[m, n]`` of the facts in the given rows of a table; facts are ``row n + column``."""
+    """Mask of the cells that contain facts, in the given rows of a table: bool ``[m, n]``.
+
+    A fact in row r and column c is encoded as the number ``r * n + c``.
+    """
     first, last = (torch.searchsorted(facts, each * n) for each in (rows, rows + 1))
     index, row = ranges(first, last - first)
     cells = torch.zeros(len(rows), n, dtype=torch.bool, device=rows.device)

@@ -383,7 +383,12 @@ def with_pooled(
 
 
 def _instead(target: Target, answered: Sequence[tuple[Tensor, Tensor]]) -> tuple[str, list[str]]:
-    """The end of a warning, and the metrics that are undefined even if all clients are pooled."""
+    """Check whether metrics are defined if the labels of all clients are pooled.
+
+    Returns:
+        A text that says whether pooled metrics exist, and the metrics that are undefined even for
+        the pooled labels. The text is appended to a warning.
+    """
     y, mask = (torch.cat(part) for part in zip(*answered, strict=True))
     lost = targets.undefined_metrics(target, y, mask)
     if lost:

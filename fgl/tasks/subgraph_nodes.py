@@ -1,4 +1,4 @@
-"""Nodes of clients with parts of one graph; every client is scored on its nodes (FED-PUB)."""
+"""Node tasks: each client holds a part of one graph, and is scored on its nodes (FED-PUB)."""
 
 from collections.abc import Sequence
 from dataclasses import replace

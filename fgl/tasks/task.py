@@ -125,8 +125,8 @@ def earlier(
 
     Raises:
         ValueError: if the task lacks a given client or class, if no training example is left, or if
-            `task` already has first rounds. A ValueError is also raised if the loss does not use
-            the training mask, as in `link_task`.
+            the loss does not use the training mask, as in `link_task`. With `rounds`, a ValueError
+            is also raised if clients or classes are already missing in the first rounds of `task`.
         TypeError: if `classes` is given, but the labels of the task are numbers.
 
     Example:

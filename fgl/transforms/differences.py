@@ -115,7 +115,10 @@ def _encoded(
     sent: Mapping[str, Tensor],
     left: Mapping[str, Tensor],
 ) -> tuple[Message, Params]:
-    """Encode one part of an upload, such as the model; return remainders for the next round too."""
+    """Encode one part of an upload, such as the model.
+
+    The function also returns the new remainders, which the client keeps for its next round.
+    """
     columns = [f"{part}_{key}" for key in code.keys]
     plain = {name: t for name, t in value.items() if not t.is_floating_point()}
     out: Message = {column: {} for column in columns} | ({part: plain} if plain else {})

@@ -161,12 +161,12 @@ def _counted_once(inbox: Inbox, state: State) -> Mapping[int, float]:
 def privacy_spent(state: State) -> dict[str, float]:
     """A run's privacy cost so far, for ``fgl.run(..., watch=privacy_spent)``.
 
-    The result is the epsilon of the client whose privacy cost is largest. With noise on updates,
-    epsilon bounds what all messages of one client together reveal about all data of this client.
-    With `per_example_gaussian`, epsilon bounds what these messages reveal about one example. The
-    docstring of each transform says which data sets are compared. The bound does not cover the
-    scores in the history. With `central_gaussian`, the bound also does not cover the losses in the
-    history.
+    The result is the epsilon of the client whose privacy cost is largest. Epsilon limits the
+    information that all messages of this client reveal together. With noise on updates, this is
+    information about all data of the client. With `per_example_gaussian`, this is information about
+    one example. The docstring of each transform says which data sets are compared. The bound does
+    not cover the scores in the history. With `central_gaussian`, the bound also does not cover the
+    losses in the history.
 
     If a run continues an earlier run (`start`), the privacy cost covers the answers of both runs,
     even if the two runs had different noise, or if some rounds had no noise.

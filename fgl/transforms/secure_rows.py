@@ -31,12 +31,13 @@ class AddsUp(Protocol):
 def secure_rows(*, threshold: Several, unprotected: bool = False) -> AddsUp:
     """Build a function that sums rows securely: the argument `total` of `fgl.data.neighbour_sums`.
 
-    `secure_sum` adds the clients' parts of every row, so the server learns only the sums. The
-    client that requests a row also adds a secret random number, called a pad, to each entry of its
-    part. Pads are multiples of ``2^-20`` between ``-2^25`` and ``2^25``. So neither the server nor
-    another client learns the row itself. The requesting client subtracts its pads from the sum. The
-    requests are public. A client requests rows by ids of nodes: the ids of its own nodes that have
-    neighbours at other clients, and with two hops also the ids of these neighbours.
+    Each row is a sum with one term per client. `secure_sum` adds the terms, so the server learns
+    only the sums. The client that requests a row also adds secret random numbers, called pads, to
+    its own term: one pad for each entry. Pads are multiples of ``2^-20`` between ``-2^25`` and
+    ``2^25``. So neither the server nor another client learns the row itself. The requesting client
+    subtracts its pads from the sum. The requests are public. A client requests rows by ids of
+    nodes: the ids of its own nodes that have neighbours at other clients, and with two hops also
+    the ids of these neighbours.
 
     If a row is the sum over a single neighbour, the requesting client still learns the features of
     this neighbour. Since pads are bounded, the padded value of a number x reveals something about x

@@ -21,11 +21,12 @@ def sparsified(
 ) -> Method:
     """Make clients send only the largest entries of their models' changes.
 
-    Clients send ``top_k(model - sent + left)``, where k is a fraction (`share`) of the entries of a
-    tensor. A client stores the remaining entries as `left`, and adds them to its change in the next
-    round (error feedback). A sent entry takes 64 bits: 32 bits for the index, and 32 bits for the
-    value. The method's function `accept` gets the change instead of the model. The method may
-    already be wrapped in `local_gaussian`.
+    Clients send ``top_k(w - s + e)``. Here w is the client's new model, s is the model that the
+    server sent, and e is the client's remainder. The number k is a fraction (`share`) of the
+    entries of a tensor. A client stores the entries that it does not send as its new remainder. In
+    the next round, the client adds the remainder to its change (error feedback). A sent entry takes
+    64 bits: 32 bits for the index, and 32 bits for the value. The method's function `accept` gets
+    the change instead of the model. The method may already be wrapped in `local_gaussian`.
 
     Args:
         method: the method. The method's uploads must contain a ``"model"``, as in FedAvg.

@@ -52,10 +52,9 @@ def summed_gaussian(
     `central_gaussian`. The list of clients in a sum is public. The noise protects clients if all
     parties, including the server, follow the protocol. With `signed`, the noise also protects
     clients against a dishonest server. With and without `signed`, the protection requires that at
-    most `colluders` clients reveal their parts of the noise to the server. For each sum,
-    `privacy_spent` counts the noise of all clients in the sum, except for `colluders` clients. So
-    epsilon is smaller if a sum contains more clients than `threshold`. A client that has dropped
-    out adds no noise.
+    most `colluders` clients reveal their parts of the noise to the server. For a sum of n clients,
+    `privacy_spent` counts only the noise of ``n - colluders`` clients. So epsilon is smaller if a
+    sum contains more clients than `threshold`. A client that has dropped out adds no noise.
 
     Args:
         method: as for `clipped` and `secure_sum`.
@@ -104,10 +103,11 @@ def summed_gaussian(
     def paid(inbox: Inbox, state: State) -> Mapping[int, float]:
         """The privacy cost of a sum for each client.
 
-        Each client adds one part of the noise. If q of the n clients in a sum reveal their parts,
-        ``n - q`` parts are secret. The noise multiplier is defined for a sum with ``t - q`` secret
-        parts, where t is the threshold; this sum costs one unit. The cost of a Gaussian mechanism
-        is inversely proportional to the variance of the secret noise, so a sum of n clients costs
+        Each of the n clients in a sum adds one part of the noise. If q clients reveal their parts,
+        ``n - q`` parts are secret, and the variance of the secret noise is proportional to
+        ``n - q``. Let t be the threshold. With ``t - q`` secret parts, the noise has the given
+        noise multiplier; such a sum costs one unit. The cost of a Gaussian mechanism is inversely
+        proportional to the variance of the secret noise. So the sum of n clients costs
         ``(t - q) / (n - q)`` units. The cost is counted as soon as shares are requested, even if no
         sum follows.
         """

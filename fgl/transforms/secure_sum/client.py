@@ -1,4 +1,4 @@
-"""The client's part of a secure sum: publish keys, send letters, mask uploads, reveal shares."""
+"""The client's part of a secure sum: publish keys, encrypt shares, mask uploads, reveal shares."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass

@@ -70,7 +70,11 @@ class Terms:
         return ("model",) * self.models + ("num_examples", *self.equally)
 
     def about(self, keys: Tensor) -> bytes:
-        """A hash of the terms and all public keys; letters and masks depend on this hash."""
+        """A hash of these terms and of the public keys of all clients.
+
+        The keys for the clients' encrypted messages depend on this hash. The masks for pairs of
+        clients also depend on this hash.
+        """
         spelled = repr((self.threshold, self.equally, self.bits, float(self.bound))).encode()
         if self.signed:
             spelled += b"%d " % self.colluders + self.signed.digest
@@ -156,7 +160,10 @@ def phase_of(message: Message) -> Tensor:
 
 
 def told_shares(inbox: Inbox, state: State, exchange: int) -> list[int]:
-    """The clients in the sum if this round requested shares of their masks; otherwise no client."""
+    """The clients in the sum, if the server requested shares of their secrets in this round.
+
+    Otherwise the list is empty.
+    """
     current = state.get(ASKED, START)
     last = inbox.round is None or inbox.round % exchange == exchange - 1
     if int(current["phase"]) != SHARES or not last or not inbox.asked:

@@ -1,4 +1,4 @@
-"""The server's part of a secure sum: forward letters, and remove the masks from the sum."""
+"""The server's part of a secure sum: pass on encrypted shares, and remove masks from the sum."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
