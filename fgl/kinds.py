@@ -226,8 +226,9 @@ def explain_public(package: str) -> None:
 
     Public functions and the methods of classes are wrapped by `explained`. In the packages that
     `CHECKED` lists, public functions and the constructors of public classes are wrapped by `typed`
-    instead. A function that is stored at import, for example as a default value, must be decorated
-    in its source code, since stored functions are not replaced.
+    instead. In every module of the package, the wrapped function replaces the original function. A
+    function that was stored elsewhere at import, for example as a default value, is not replaced.
+    Such a function must be decorated in its source code instead.
 
     Example:
         >>> explain_public("fgl")

@@ -5,7 +5,7 @@
     python benchmarks/speed/asked.py --report         the block of docs/speed.md, from the files
 
 Rounds are beside a PyG loop in the same process (`rounds.py`; `--json results/asked-intel.json`
-holds Intel's), or beside the older checkout in alternated pairs of processes (`versus.py --steps`).
+holds Intel's), or beside the older checkout in alternated pairs of processes (`versus.py`).
 A figure that misses is bold, one that was not measured is empty.
 """
 
@@ -91,7 +91,7 @@ def commands(before: Path) -> dict[str, list[str]]:
     """The scripts and their flags, by the name of their file."""
     return {
         "rounds": ["rounds.py", "--clients", "10", "30", "100", "1000"],
-        "versus": ["versus.py", str(before), "--steps"],
+        "versus": ["versus.py", str(before)],
         "limits": ["limits.py", "--cases", "gcn_fedavg/K=10", "gcn_fedavg/K=100"],
         "graphs": ["graph_speed.py"],
     }

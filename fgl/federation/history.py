@@ -85,8 +85,8 @@ def checked_select(
             rmse, mae and mape.
 
     Raises:
-        ValueError: if no round has the metric, or if smaller values of the metric are better and
-            `metric` has no minus sign.
+        ValueError: if no round has the metric. A ValueError is also raised if smaller values of the
+            metric are better, but the given name does not begin with a minus sign.
     """
     names = names_of(history)
     got = "none that has metrics: no client had examples to score, or the run had neither a task "
@@ -234,8 +234,8 @@ class Result:
         clients: the clients' graphs, if clients are in this process.
         select: the task's metric by which the best round is selected; "" without a task.
         unprotected: dict from client to the number of answers without noise that the client gave in
-            earlier runs. The dict is empty if this run was not started from an earlier run, or if
-            the server's state contains these numbers.
+            earlier runs. The dict is empty if this run was not started from an earlier run. The
+            dict is also empty if the server's state counts the answers without noise.
 
     Example:
         >>> Result({0: {"model": {}}}, {}, {}, [Round(0, [0], metrics={"val_auc": 0.5})])
@@ -402,9 +402,9 @@ class Result:
                 validation metric if the task names no metric.
 
         Raises:
-            ValueError: if no round has the metric, or if smaller values of the metric are better
-                and `metric` has no minus sign. A ValueError is also raised if no metric is given
-                and no round has a validation metric.
+            ValueError: if no round has the metric, or if no metric is given and no round has a
+                validation metric. A ValueError is also raised if smaller values of the metric are
+                better, but the given name does not begin with a minus sign.
 
         Example:
             >>> rounds = [Round(k, [0], metrics={"val_rmse": 0.5 + k}) for k in range(3)]

@@ -262,9 +262,9 @@ def _served(
 
     `serve` is the method's function `aggregate` or `joining.welcome`. If the outbox or state from
     `serve` is far too large, the server calls `serve` again without some of the uploads. If clients
-    are in other processes, the server also calls `serve` again after any other error of `serve`. If
-    clients are in this process, such an error is raised. The server first leaves out the upload
-    that changed most, then the 2 uploads that changed most, then 4, 8 and so on, up to half of the
+    are in other processes, the server also repeats the call after an error of `serve`. If clients
+    are in this process, such an error ends the run. The server first leaves out the upload that
+    changed most, then the 2 uploads that changed most, then 4, 8 and so on, up to half of the
     uploads. If all attempts fail, there is no result, and the server keeps the old model.
     """
 
@@ -353,7 +353,10 @@ def check_goes_on(
 
 
 def check_exchanges(history: Sequence[Round], most: int | None, exchange: int) -> None:
-    """Raise an error if each of the latest exchanges had an empty round; `most` is their number.
+    """Raise an error if too many consecutive exchanges each had an empty round.
+
+    The error is raised if each of the last `most` exchanges had an empty round. If `most` is None,
+    there is no error.
 
     A round is empty if it used no upload. An exchange with an empty round has no result, even if
     its other rounds used uploads.
@@ -393,8 +396,8 @@ def _warn_of_absent(inbox: Inbox, outbox: Mapping[int, Message], result: Result)
     """Warn once if all participants get one model, but absent clients keep an older model.
 
     The warning is given only if all participants get the same tensor objects. The server of a
-    personal method creates a model for each participant, so there is no warning even if these
-    models have equal values.
+    personal method creates new tensors for each participant. So a personal method never causes this
+    warning, even if the models of all participants have equal values.
     """
     everybody = inbox.num_clients
     used = [len(own.participants) - len(own.dropped) for own in result.history]

@@ -112,9 +112,10 @@ def run(
             the last `go_back` rounds. The clients' own states do not change.
         each: whether a round also records the metrics of every client, and the worst client's value
             of each metric. For example, ``test_accuracy/3`` is the accuracy of client 3, and
-            ``worst_test_accuracy`` is the lowest accuracy of all clients. `each` adds such values
-            for the metrics of the task and of `score`, but not for the metrics of a given
-            `evaluate`. See also `fgl.experiment.spread`.
+            ``worst_test_accuracy`` is the lowest accuracy of all clients. The clients' values and
+            the worst value are recorded for the metrics of the task and of `score`. For the metrics
+            of a function that is passed as `evaluate`, these values are not recorded. See also
+            `fgl.experiment.spread`.
 
     Returns:
         The `Result`.
@@ -140,9 +141,9 @@ def run(
     If clients are in this process, a malformed upload or an error in `aggregate` ends the run. If
     clients are in other processes, the server ignores a malformed upload. After an error in
     `aggregate`, the server calls `aggregate` again without the uploads that have the largest
-    changes. Wherever clients run, the server also calls `aggregate` again if the result is far too
-    large. At most half of the uploads are left out. If a round uses no upload, the server keeps the
-    old model.
+    changes. If the result of `aggregate` is far too large, the server repeats the call in the same
+    way, also for clients in this process. At most half of the uploads are left out. If a round uses
+    no upload, the server keeps the old model.
 
     Example:
         >>> graph = fgl.data.splits.split(fgl.data.load("synthetic"), "random")

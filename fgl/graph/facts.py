@@ -274,9 +274,10 @@ FROM = {
 
 
 def kind_of(value: object) -> str:
-    """The name of a value's type.
+    """The name of a value's type, for the text of an error.
 
-    If a call converts values of this type to a graph, the text also contains this call.
+    If fgl has a function that converts values of this type to a graph, the returned text also shows
+    how to call this function.
 
     Example:
         >>> kind_of([1, 2])

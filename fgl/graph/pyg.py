@@ -74,7 +74,8 @@ def _are_of_nodes(y: Tensor, owners: Tensor | None) -> bool:
     """Return whether the labels `y` are labels of nodes. `owners` contains each node's graph.
 
     Raises:
-        ValueError: if `y` has floats, since these could also be several float targets of one graph.
+        ValueError: if `y` has one float per node. Such floats are ambiguous: they could be one
+            label per node, or several labels per graph.
     """
     if owners is None or not len(owners) == len(y) > 1 + owners[-1:].sum():
         return False

@@ -176,7 +176,7 @@ def _is_scalar(value: Any) -> bool:
 
 
 def _is_fraction(value: Any) -> bool:
-    """Whether a value is a number with a decimal point or a row of several numbers."""
+    """Whether a value is a row of numbers, or a single number that is not of an integer type."""
     kinds = numbers.Number | decimal.Decimal
     fraction = isinstance(value, kinds) and not isinstance(value, numbers.Integral)
     return fraction or not _is_scalar(value)

@@ -57,10 +57,13 @@ def check_windows(graph: Any) -> None:
 
 
 def check_no_series(graph: Any, what: str) -> None:
-    """Raise an error if a graph is a time series, for a function `what` that would lose the times.
+    """Raise an error if a graph is a time series.
+
+    Functions that would lose the times of a time series call this function first.
 
     Raises:
-        ValueError: if the graph is a time series; the error names `what`.
+        ValueError: if the graph is a time series. The error contains `what`, the name of the
+            calling function.
     """
     shape = list(graph.x.shape)
     expected = f"a graph whose x is [num_nodes, num_features] for {what}"

@@ -69,7 +69,9 @@ Targets = tuple[Tensor, Tensor, Tensor]
 
 
 def _targets(y: Tensor, mask: Tensor | None, dtype: torch.dtype) -> Targets:
-    """Return label indices ``[..., n, 1]``, a tensor of -1 in this shape, and a weight per row.
+    """Return three tensors: the label indices, entries of -1, and a weight for each row.
+
+    The indices and the entries of -1 have shape ``[..., n, 1]``; the weights have ``[..., n]``.
 
     The gradient is the softmax minus the one-hot label, so -1 is added at each row's label.
     """

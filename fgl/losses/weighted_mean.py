@@ -20,10 +20,11 @@ def weighted_mean(each: Tensor, weight: Tensor | None = None) -> Tensor:
 
 
 def mask_weight(name: str, mask: Tensor | None, shape: Sequence[int], like: Tensor) -> Tensor:
-    """The mask as numbers in the dtype of `like`; without a mask, a tensor of ones.
+    """Convert a mask to the dtype of the tensor `like`; return ones if there is no mask.
 
     Raises:
-        ValueError: if the mask does not have shape `shape`; the error's text calls the mask `name`.
+        ValueError: if the mask does not have the expected shape. The text of the error contains the
+            argument `name`, the mask's name.
     """
     if mask is None:
         return like.new_ones(shape)

@@ -67,8 +67,8 @@ def heurfedamp(
     proportion to ``exp(scale cos(theta_i - theta_0, theta_j - theta_0))``. The penalty is
     ``lambda / 2 ||theta - u_i||^2``. As in the public code, the optimiser is reset in every round.
     In a client's first round, there is no penalty. In the public code, only the first round of the
-    federation is without a penalty. This method cannot do the same, since a client in its own first
-    round does not know whether the federation has had earlier rounds.
+    federation is without a penalty. This method cannot follow the public code here: a client that
+    takes part for the first time does not know whether the federation has had earlier rounds.
 
     Args:
         fedavg: FedAvg built for a task; the server must simply average the models.

@@ -31,15 +31,16 @@ def fedaux(fedavg: Method, *, scale: Weight = 10.0, vector: str = "aux") -> Meth
     .01 and a weight decay of 5e-4. Each client keeps Adam's moments from round to round.
 
     Args:
-        fedavg: FedAvg built for a model that has a parameter named `vector`; the server must simply
-            average the models.
+        fedavg: FedAvg built for a model that has a one-dimensional parameter named `vector`; the
+            server must simply average the models.
         scale: factor of the cosines, at least 0. A larger factor gives more weight to similar
             clients; 0 gives all clients equal weights.
         vector: name of the parameter.
 
     Raises:
-        ValueError: if `scale` is negative, if the model has no such vector, or if the server of
-            `fedavg` does not simply average the models.
+        ValueError: if `scale` is negative, or if the server of `fedavg` does not simply average the
+            models. A ValueError is also raised if the model has no one-dimensional parameter named
+            `vector`.
 
     Example:
         >>> fedaux(fgl.fedavg(fgl.nn.AuxSAGE(4, 8, 2)), scale=5.0)

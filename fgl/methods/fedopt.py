@@ -45,8 +45,10 @@ def fedopt(
         anew: whether the moments are reset in each round.
 
     Raises:
-        ValueError: if a rate is out of range, if the rule is unknown, or if `fedavg` is a `gcfl`.
-            The method's server raises a ValueError if clients get different models.
+        ValueError: if a rate is out of range, if the rule is unknown, or if bias correction is
+            requested for a rule other than ``"adam"``. A ValueError is also raised if the given
+            method already uses GCFL, GCFL+, O-pFGL or FedOpt. The method's server raises a
+            ValueError if clients get different models.
 
     Example:
         >>> fedopt(fgl.fedavg(fgl.nn.GCN(4, 8, 2)), rule="adam", server_lr=0.01)

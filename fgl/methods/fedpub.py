@@ -72,10 +72,10 @@ def fedpub(
         penalties: whether the penalties have a gradient; in the public code they have no gradient.
         masks: which tensors have a mask: either all weights with at least two dimensions, or all
             trained tensors.
-        of: which of the model's results `embed` gets: the outputs (``"answers"``), or the
-            embeddings (``"embedding"``), which the last hidden convolution returns before the
-            activation. The default ``"auto"`` selects embeddings if the model takes
-            ``return_embedding=True``, and outputs otherwise.
+        of: the kind of rows from which `embed` computes ``e_i``. With ``"answers"``, the rows are
+            the model's outputs. With ``"embedding"``, the rows are the model's embeddings: the
+            results of the last hidden convolution before the activation. The default ``"auto"``
+            selects embeddings if the model takes ``return_embedding=True``, and outputs otherwise.
         embed: a function that computes ``e_i`` from a matrix ``[R, C]``. The matrix contains the
             rows that the client's masked model returns for the probes.
 

@@ -23,14 +23,15 @@ def fedspa(fedavg: Method, *, feature_share: PositiveShare = 0.2) -> Method:
 
     The model is an `fgl.nn.SPA`, which treats similar, dissimilar and unknown neighbours
     separately. A client also sends an energy, computed from a random fraction of its features:
-    ``e_k = mean_f x_f^T (D - A) x_f / x_f^T x_f``. The model scores neighbours by two kinds of
-    tensors: u for dissimilar neighbours, and a for similar neighbours. For both kinds the client
-    sends ``F_k = (grad mean_i log p_k(y_i))^2``, computed in training mode. The weight ``w(d)_k``
-    is ``exp(-(d_k - min d) / (max d - min d))``, divided by the sum of these values over clients.
-    The server averages both kinds of tensors with weights ``w(||F_k - mean F||_1)``. For each kind,
-    these weights are computed from the entries of F for the tensors of this kind. All other tensors
-    are averaged with weights ``w(e)``. So the largest weight is always e = 2.718 times the smallest
-    weight. If all distances d_k are equal, clients have equal weights.
+    ``e_k = mean_f x_f^T (D - A) x_f / x_f^T x_f``. The model scores neighbours with two kinds of
+    tensors. Tensors ``u`` score dissimilar neighbours, and tensors ``a`` score similar neighbours.
+    For both kinds the client sends ``F_k = (grad mean_i log p_k(y_i))^2``, computed in training
+    mode. The weight ``w(d)_k`` is ``exp(-(d_k - min d) / (max d - min d))``, divided by the sum of
+    these values over clients. The server averages both kinds of tensors with weights
+    ``w(||F_k - mean F||_1)``. For each kind, these weights are computed from the entries of F for
+    the tensors of this kind. All other tensors are averaged with weights ``w(e)``. So the largest
+    weight is always e = 2.718 times the smallest weight. If all distances d_k are equal, clients
+    have equal weights.
 
     The paper calls the energy e_k a bias of homophily. This method follows the public code. The
     public code computes the distance between an energy and the mean energy, but weights clients by
@@ -44,11 +45,12 @@ def fedspa(fedavg: Method, *, feature_share: PositiveShare = 0.2) -> Method:
     training nodes. In the public code, the server shuffles the list of clients without shuffling
     the list of energies. So a client can get the weight that belongs to another client's energy.
     Here a client's weight always comes from the client's own energy. The public code divides by 0
-    if all energies are equal; this method gives all clients equal weights. The public code also
-    divides by 0 if all sampled features of a client are 0; this method sets the client's energy to
-    0. The public code applies dropout during evaluation. In a directed graph, the public code
-    averages features from target to source (``M x``), but adds up neighbours from source to target.
-    Here averages and sums both go from source to target.
+    if all energies are equal; this method gives all clients equal weights. If all sampled features
+    of a client are 0, the public code again divides by 0. Here the energy of such a client is zero.
+    The public code applies dropout during evaluation. In a directed graph, the public code uses
+    edges in both directions. Its ``M x`` averages features over the targets of a node's outgoing
+    edges, but its sums over neighbours are over the sources of the incoming edges. Here averages
+    and sums are both over the sources of the incoming edges.
 
     The public script trains with SGD (learning rate .1), 4 steps, a width of 128 and dropout .1.
 

@@ -133,7 +133,7 @@ def gcfl(
 
     Raises:
         TypeError: if an argument is not a number.
-        ValueError: if a number is out of range, or if `fedavg` is a `scaffold`.
+        ValueError: if a number is out of range, or if the given method uses SCAFFOLD.
 
     Example:
         >>> method = gcfl(fgl.fedavg(torch.nn.Linear(1, 1)), first_round=0)

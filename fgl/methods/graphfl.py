@@ -43,8 +43,8 @@ def graphfl(
     and use ``fedopt(graphfl(...), rule="adam", server_lr=0.02, beta2=0.999, tau=1e-8,
     weight_decay=5e-4, bias_correction=True, anew=True)``. In the public code, clients then
     fine-tune the new model, and the next round starts from the mean of the fine-tuned models. Here
-    the next round starts from the model before fine-tuning. Training makes this model easy to
-    adapt, but does not make a fine-tuned model easy to adapt.
+    the next round starts from the model before fine-tuning. The reason is that training makes the
+    model before fine-tuning easy to adapt. A mean of fine-tuned models need not be easy to adapt.
 
     Args:
         fedavg: FedAvg built for a task. Each adaptation step is a gradient step on the loss of

@@ -23,9 +23,9 @@ def mix_models(inbox: Inbox, matrix: Tensor, **more: Any) -> tuple[dict[int, Mes
             as it mixes the models.
 
     Returns:
-        Two results. The first result contains one message per participant:
-        ``{"model": u_i, "num_clients": K}`` and the mixed entries of `more`. The second result is
-        the server's state, ``{"matrix": A}``.
+        Two results. The first result contains one message per participant i. The message is
+        ``{"model": u_i, "num_clients": K}``, extended by row i of each further mixed tensor. The
+        second result is the server's state, ``{"matrix": A}``.
 
     Example:
         >>> inbox = fgl.federation.Inbox({k: {"model": {"w": torch.tensor(4.0 * k)}}

@@ -41,7 +41,7 @@ def moon(fedavg: Method, *, contrast: Weight = 1.0, temperature: Positive = 0.5)
     Raises:
         TypeError: if the model does not take ``return_embedding``.
         ValueError: if a number is out of range, if clients train tensors outside the model, or if
-            `fedavg` is a `moon`.
+            the given method already uses MOON.
 
     Example:
         >>> graph = fgl.Graph(torch.eye(4), torch.tensor([[0], [1]]))

@@ -65,17 +65,17 @@ def opfgl(
 
     ``fedavg's loss + 1/n sum_v gamma_v KL(f_g(v) || f(v))``.
 
-    The sum is over the client's n nodes v, with
-    ``gamma_v = clamp(distil sum_c F_vc / (1 + log(1 + H_c)))``. The matrix ``F`` contains the
-    propagated labels (see `propagated_labels`). Each training node has a score: the fraction of the
-    node's training neighbours that have the node's class. ``H_c`` is the sum of the scores of all
-    training nodes of class c. So a client learns frequent classes mainly from its own labels, and
-    learns rare classes mainly from f_g.
+    The sum is over the client's n nodes v. The weight of node v is
+    ``gamma_v = clamp(beta sum_c F_vc / (1 + log(1 + H_c)))``, where beta is the argument `distil`.
+    The matrix ``F`` contains the propagated labels (see `propagated_labels`). Each training node
+    has a score: the fraction of the node's training neighbours that have the node's class. ``H_c``
+    is the sum of the scores of all training nodes of class c. So a client learns frequent classes
+    mainly from its own labels, and learns rare classes mainly from f_g.
 
     Before the sums are computed, some nodes that are not training nodes also get labels. Such a
-    node gets a label only if its degree is at least `min_degree`, and if one class has at least the
-    fraction `sure` of the node's propagated labels. This class must also be one of the `expand`
-    classes with the largest H_c.
+    node must meet three conditions. The node's degree must be at least `min_degree`. One class must
+    have a large fraction of the node's propagated labels, at least `sure`. This class must be one
+    of the `expand` classes with the largest H_c. The node then gets this class as its label.
 
     The public code differs in the following places. In the public code, clients upload means and
     deviations instead of sums. In the public code, each client trains the initial model on the
@@ -114,7 +114,7 @@ def opfgl(
         smoothness: weight of the similarity between connected nodes.
         fit_steps: steps of the server's training on its graph.
         fit_lr: learning rate of the server's training.
-        distil: weight of the distillation.
+        distil: beta, the weight of the distillation.
         distil_least: smallest weight gamma_v of a node.
         distil_most: largest weight gamma_v of a node.
 

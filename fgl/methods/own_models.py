@@ -34,8 +34,9 @@ def own_models(
     from its own model.
 
     Args:
-        fedavg: FedAvg built for a task. With `models`, the model of `fedavg` only defines the parts
-            that all clients have in common. The loss of `fedavg` then calls the client's own model.
+        fedavg: FedAvg built for a task. If the argument `models` is given, the model for which
+            `fedavg` was built only defines the parts that all clients have in common. The loss of
+            `fedavg` then calls the client's own model.
         draw: if true, every client initialises its own model, and starts from this model until the
             server has aggregated once. If false, all clients start from the common initial model.
         before: whether a client's state contains ``"adopted"``, the model from which the client

@@ -19,10 +19,10 @@ def scaffold(fedavg: Method, *, server_lr: Weight = 1.0) -> Method:
     The control variate ``c_i`` estimates the gradient of client i, and ``c`` is the mean of all
     clients' control variates. A client's optimiser determines the client's next control variate:
 
-    - For plain SGD with one learning rate eta (option II in the paper): after S local steps, the
+    - Plain SGD with one learning rate eta uses option II of the paper. After S local steps, the
       next variate is ``c_i - c + (theta^t - theta_i) / (S eta)``. This is the mean gradient over
       the S steps, since each step is ``-eta`` times a gradient.
-    - For any other optimiser, such as Adam or SGD with momentum (option I in the paper): after S
+    - Any other optimiser, such as Adam or SGD with momentum, uses option I of the paper. After S
       local steps, the client computes the gradients of the S minibatches at ``theta^t``, without
       dropout. The next variate is the mean of these S gradients.
 
@@ -36,8 +36,9 @@ def scaffold(fedavg: Method, *, server_lr: Weight = 1.0) -> Method:
         server_lr: eta_g, at least 0.
 
     Raises:
-        ValueError: if a number is out of range, or if `fedavg` is a `fedselect` or a `feddc`. A run
-            raises a ValueError if an outer method replaces the optimizer of `fedavg`.
+        ValueError: if a number is out of range, or if the given method already uses SCAFFOLD,
+            FedDC, FedSelect or O-pFGL. A run raises a ValueError if an outer method replaces the
+            optimizer of `fedavg`.
 
     Example:
         >>> method = scaffold(fgl.fedavg(torch.nn.Linear(1, 1)))

@@ -109,7 +109,10 @@ def moments(sums: Params) -> Moments:
 
 
 def check_sums(sums: Any, most: float) -> None:
-    """Raise an error unless an upload has one client's sums over at most `most` nodes per class."""
+    """Raise an error unless an upload can be the result of `class_sums` for one client.
+
+    The upload may count at most `most` nodes per class.
+    """
     check_keys(sums, SUMS, "sums")
     count, clients, total, square = (sums[name] for name in SUMS)
     same_shapes = count.shape == clients.shape == total.shape[:1] and total.shape == square.shape

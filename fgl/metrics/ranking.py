@@ -130,9 +130,9 @@ def _precision(hits: Tensor, total: Tensor) -> float:
 
 
 def _by_threshold(scores: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
-    """Count rows with score t or more, and the positive rows among them, for each score t.
+    """For each distinct score t, count the positive rows and all rows with a score of at least t.
 
-    Distinct scores are in descending order.
+    The counts are in descending order of t.
 
     Scores are sorted on the device of the scores; all further steps run on the CPU.
     """

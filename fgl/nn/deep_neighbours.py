@@ -231,10 +231,10 @@ class DeepEncoder(nn.Module):
 
 
 def fused(count: Tensor, embeddings: Tensor) -> Tensor:
-    """Sum the first embeddings of each node, and divide the sum by P; float ``[n, d]``.
+    """Sum each node's first ``round(count)`` embeddings, and divide the sum by P; float ``[n, d]``.
 
     Args:
-        count: float ``[n]``; for each node, the first ``round(count)`` embeddings are added.
+        count: float ``[n]``, the number of embeddings to add for each node. The number is rounded.
         embeddings: float ``[n, P, d]``.
 
     Example:

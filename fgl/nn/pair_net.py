@@ -14,10 +14,10 @@ class PairNet(nn.Module):
     A layer is ``h' = relu(W [h, P_1 h, ..., P_K h] + b)``. Each P_k is a mean of the neighbours'
     rows h over a node's incoming edges or over its outgoing edges. In each direction, there is one
     plain mean. In each direction and for each column of `edge_attr`, there are also two weighted
-    means. In the first weighted mean, a neighbour's row is multiplied by the positive part of its
-    edge's entry in the column. In the second weighted mean, the row is multiplied by the negative
-    part of this entry. The output for (u, v) is ``W_2 relu(W_1 [h_u, h_v] + b_1) + b_2``, which
-    differs from the output for (v, u).
+    means. Let a be the entry of an edge in this column. The first weighted mean multiplies the
+    neighbour's row by ``max(a, 0)``, and the second weighted mean multiplies this row by
+    ``max(-a, 0)``. The output for (u, v) is ``W_2 relu(W_1 [h_u, h_v] + b_1) + b_2``, which differs
+    from the output for (v, u).
 
     Args:
         in_channels: number of node features.

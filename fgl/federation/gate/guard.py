@@ -201,7 +201,9 @@ def check_whole(
 
 
 class unchanged:  # a class costs half of what `contextmanager` does
-    """A context that raises an error if a message, state, context or graph is changed in place.
+    """Context manager that raises an error if the code inside it changes a tensor in place.
+
+    The tensors are those of the given messages, states, graphs and training contexts.
 
     A change in place would change every object that shares the tensor. `unchanged` compares the
     version counters of tensors, so changes through ``.data`` or NumPy are missed.

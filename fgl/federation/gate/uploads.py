@@ -73,9 +73,10 @@ def changes(
     Args:
         uploads: dict from client to message; a message is a dict of tensors.
         sent: the server's messages by client; a missing entry counts as 0.
-        forms: dict from client to form. If two clients have the same form object, their uploads
-            must have equal names and shapes, and are measured together. By default the uploads are
-            measured one at a time.
+        forms: dict from client to the form of the client's upload. Two clients may have the
+            identical object as form only if their uploads have equal names and shapes. The
+            distances of these uploads are computed together. By default, the distances are computed
+            for one upload at a time.
 
     Returns:
         Two dicts. The first dict contains a `Change` for each client and key. The key
@@ -450,9 +451,9 @@ def sift(
     """Divide a round's uploads into accepted messages and errors for refused messages.
 
     The entry ``"model"`` must have the form of the method's model. All other entries must have the
-    form that is most common among the uploads that pass `accept`. All later rounds require the most
-    common form if at least three clients have sent this form. In a federation with fewer than three
-    clients, later rounds require the form after all clients have sent it.
+    form that is most common among the uploads that pass `accept`. All later rounds also require
+    this form, if at least three clients have sent it. In a federation with only one or two clients,
+    later rounds require the most common form only after all clients have sent it.
 
     Args:
         method: the method, which provides the model and the function `accept`.
@@ -623,9 +624,12 @@ def _described(dtype: torch.dtype, shape: torch.Size, layout: torch.layout = tor
 
 
 def _most_common(forms: Mapping[int, Form]) -> Form:
-    """The form of most uploads, with its keys in the order that most of these uploads have.
+    """The form that is most common among the uploads.
 
-    The form is empty if two forms are equally common.
+    Uploads of this form can have their keys in different orders. The result has the order that is
+    most common among these uploads.
+
+    The result is empty if no form is more common than all others.
     """
     texts = [json.dumps(form, sort_keys=True) for form in forms.values()]
     best = Counter(texts).most_common(2)
@@ -681,11 +685,11 @@ def _too_far(change_of: Mapping[int, Mapping[str, Change]], most: float) -> dict
 
     The first bound is `most` times the median of the round's nonzero changes. The first bound
     applies only to a change that is larger than the sent entry, or larger than 1 if no entry was
-    sent. If the number of changes is even, the median is the larger of the two middle changes. With
-    the smaller change as the median, half of the clients could make the median almost 0 by sending
-    almost unchanged models. The server would then refuse the uploads of all other clients. The
-    second bound is `most` times the size of the sent entry. A size below 1 is replaced by 1. The
-    second bound also limits the growth of the server's own message.
+    sent. If the number of changes is even, the median is the larger of the two middle changes. If
+    the median were the smaller of the two middle changes, half of the clients could make the median
+    almost 0 by sending almost unchanged models. The server would then refuse the uploads of all
+    other clients. The second bound is `most` times the size of the sent entry. A size below 1 is
+    replaced by 1. The second bound also limits the growth of the server's own message.
     """
     diverged: dict[int, Diverged] = {}
     by_key: dict[str, dict[int, Change]] = {}

@@ -249,9 +249,9 @@ def _unsealed(layer: Layer) -> Layer:
 def check_seals(method: Method) -> None:
     """Raise an error if a builder replaced a function that an inner transform had sealed.
 
-    A transform seals the functions that no later builder may replace. If several transforms sealed
-    the same function, the method must still have the function from the outermost of these
-    transforms.
+    A transform seals the functions that no later builder may replace. Several transforms can seal
+    the same function, since each transform wraps the function of the method inside it. The method
+    must then still have the function that the outermost of these transforms made.
 
     Raises:
         ValueError: if a sealed function was replaced; the error names the transform and all such

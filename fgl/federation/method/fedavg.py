@@ -114,8 +114,9 @@ class OfMeans:
     Args:
         serve: ``(means, state) -> outbox, state``, the server's part. `means` is a `Means`. If no
             client in a round has an example, `means` contains no ``"model"``.
-        equally: further keys of an upload; the value of each key is a dict of tensors. `serve`
-            reads the means of these tensors over the clients, computed with equal weights.
+        equally: keys of further entries of an upload. Each such entry is a dict of tensors. `serve`
+            reads the means of these tensors over the clients. In these means, all clients have
+            equal weights.
         reads: keys of an upload. `serve` reads each client's entries at these keys in
             ``means.inbox``. A secure sum does not reveal these entries, and a robust mean does not
             protect them.

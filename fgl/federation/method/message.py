@@ -283,8 +283,9 @@ class Inbox(Mapping[int, Message]):
         sent: the messages that the server sent in this round, by client; None if they are unknown.
         round: number of the round, from 0; None if it is unknown.
         asked: the clients that received a request in this round, including clients whose answers
-            did not arrive. The default is the clients of `messages`. A remote client is listed
-            several times if the client may have given several answers with a privacy cost.
+            did not arrive. The default is the clients of `messages`. If a request was repeated, a
+            remote client may have given several different answers. The client is then listed once
+            for each answer that may have had a privacy cost.
 
     Example:
         >>> inbox = Inbox({4: {"n": torch.tensor(1)}, 2: {"n": torch.tensor(3)}}, num_clients=5)

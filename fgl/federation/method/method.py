@@ -204,11 +204,11 @@ class Method:
     def made_of(self) -> tuple[Layer, ...]:
         """The layers that made this method.
 
-        If the user replaced functions of the method by ``dataclasses.replace`` after the last
-        builder, a layer ``"replace"`` is added at the end.
+        After the last builder, a user can give the method new functions with
+        ``dataclasses.replace``. The last layer of such a method is named ``"replace"``.
 
-        The layer ``"replace"`` lists the replaced functions that may have settings, such as values
-        in a closure. These settings are unknown, since no builder recorded them.
+        The layer ``"replace"`` lists the new functions that may have settings, such as values in a
+        closure. These settings are unknown, since no builder recorded them.
         """
         left = self.layers[-1].left if self.layers else {}
         now = {**_functions(self), **_hooks(self.train)}

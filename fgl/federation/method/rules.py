@@ -246,8 +246,8 @@ class Joining:
         welcome: ``(inbox, state) -> outbox, state``, a function of the server that receives the
             arguments of `Method.aggregate`. ``inbox.sent`` contains the messages that the first
             round would send; the returned outbox replaces these messages.
-        max_examples: largest ``"num_examples"`` in a message of `say`; a message with a larger
-            number is refused. Default no bound.
+        max_examples: largest allowed ``"num_examples"`` in a client's message before the first
+            round. The server refuses a message with a larger number. By default there is no bound.
 
     Example:
         >>> joining = fgl.methods.feddyn(fgl.fedavg(torch.nn.Linear(1, 1))).rules.joining

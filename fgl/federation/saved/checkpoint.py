@@ -382,8 +382,8 @@ def _outbox(plain: Mapping[Any, Any], size: int) -> Mapping[int, Any]:
 def _on_processor(content: Mapping[str, Any]) -> list[str]:
     """Paths of the tensors that a run on a GPU holds on the CPU, such as the server's tensors.
 
-    A resume leaves the listed tensors on the CPU. For a run on the CPU, no tensor is listed, so
-    that a resume on a GPU moves every tensor to the GPU.
+    A resume leaves the listed tensors on the CPU. If all tensors of the run are on the CPU, the
+    list is empty. A resume of such a run on a GPU then moves every tensor to the GPU.
     """
     pairs = [pair for part in PARTS for pair in _tensors(content.get(part, {}), part)]
     here = [path for path, tensor in pairs if tensor.device.type == "cpu"]

@@ -114,8 +114,9 @@ def _settings(method: Method) -> dict[str, Any]:
 def with_layers(method: Method, config: Mapping[str, Any] | None) -> dict[str, Any]:
     """The config of a run, with an entry ``"layers"`` for the arguments of the method's builders.
 
-    If functions of the method were replaced without a builder, the last entry, ``"replace"``, lists
-    the functions whose settings are unknown.
+    A user can give a method new functions with ``dataclasses.replace``. An entry named
+    ``"replace"`` then lists the new functions whose settings are unknown, since no builder recorded
+    these settings.
 
     Example:
         >>> method = fgl.transforms.clipped(fgl.fedavg(torch.nn.Linear(1, 1)), length=0.5)

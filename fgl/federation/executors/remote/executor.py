@@ -166,10 +166,11 @@ class RemoteClients:
     def _paid(self, client: int, charged: int) -> int:
         """An upper bound on the number of a client's answers that had a privacy cost.
 
-        The bound is at most the number of requests to the client.
+        The client's reply may state this number. The bound is then the stated number, but at most
+        the number of requests to the client.
 
-        If the client's reply states no number of paid answers, the bound is the number of requests,
-        since the client may have paid for a new answer to each request.
+        If the reply does not state the number, the bound is the number of requests. The client may
+        have computed a new answer with a new privacy cost for each request.
         """
         times = max(self._times.get(client, 1), 1)
         return min(charged, times) if charged > 0 else times

@@ -101,7 +101,9 @@ def refusing() -> Iterator[None]:
 
 @contextmanager
 def during(stage: str) -> Iterator[None]:
-    """A context that adds its stage to an error, unless the error already has a stage.
+    """Context manager that stores a stage's name in every error raised inside it.
+
+    If an error already has a stage, the error keeps this stage.
 
     Example:
         >>> try:
@@ -229,8 +231,9 @@ def score(note: Note, limits: Limits) -> dict[str, Value]:
     """A client's score: numbers, or pairs of a sum and its divisor.
 
     Raises:
-        ValueError: if there are too many metrics, if a name is too long, if a value is not a finite
-            number, or if a divisor is 0 although its sum is not 0.
+        ValueError: if there are too many metrics, if a name is too long, or if a value is not a
+            finite number. A ValueError is also raised for a pair whose divisor is negative. If a
+            pair's divisor is 0, the pair's sum must be 0 too.
 
     Example:
         >>> score({"metrics": '{"rate": [3, 4]}'}, Limits())
