@@ -97,7 +97,8 @@ def folded(total: Tensor) -> Tensor:
 def _lanes(clients: int) -> int:
     """Number of partial sums (lanes), about sqrt(K); client k is added to lane ``k mod lanes``.
 
-    A stack and a list of tensors use the same number of lanes, so that both have the same sum.
+    The number depends only on K. So a stack and a list of K tensors are added in the same order,
+    and their sums are bit-identical.
     """
     return 1 << (clients.bit_length() - 1) * 5 // 9
 

@@ -92,7 +92,7 @@ def _moments(
 
 
 def _no_moments(params: Mapping[str, Tensor], square: float) -> dict[str, Params]:
-    """Moments before the first step: m is 0, v has the value `square`, and no step is counted."""
+    """Moments before the first step: m is 0, v is equal to `square`, and the step count t is 0."""
     first = {name: torch.zeros_like(each) for name, each in params.items()}
     second = {name: torch.full_like(each, square) for name, each in params.items()}
     return {"m": first, "v": second, "t": {"t": torch.tensor(0)}}

@@ -352,7 +352,7 @@ def lose_features(graph: Graph, share: Share, *, generator: Draws = None) -> Gra
 
 
 def _kept(row: Tensor, rows: int, share: float, generator: Draws) -> Tensor:
-    """Mask of the entries to keep: of k entries in a row, ``int(share k)`` are not kept."""
+    """Mask of the entries to keep; of the k entries of a node, ``int(share * k)`` are lost."""
     count = row.bincount(minlength=rows)
     order = torch.randperm(len(row), generator=generator)
     order = order[row[order].argsort(stable=True)]  # row by row, at random within each

@@ -347,7 +347,7 @@ def _there(folder: Path, file: str, entry: Entry[Any]) -> Path | None:
 
 
 def _first_missing(folders: list[Path], files: list[str], entry: Entry[Any]) -> str:
-    """Find the folder that lacks the fewest of the files; return the first file that it lacks."""
+    """Return the first missing file of the folder with the smallest number of missing files."""
     missing = [[file for file in files if not _there(f, file, entry)] for f in folders]
     return min(missing, key=len)[0]
 

@@ -87,9 +87,9 @@ def map_features(graph: Graph, path: str | os.PathLike[str]) -> Graph:
     """Move a graph's features to a memory-mapped file; memory then holds only the parts in use.
 
     The values of the features do not change, so all results stay the same. The file contains the
-    rows of features and nothing else. The file must exist while the graph is used. If a second
-    graph was mapped to the same `path` earlier, that graph keeps its features. Changes to `x` are
-    not written to the file.
+    rows of features and nothing else. The file must exist while the graph is used. If an
+    earlier call mapped another graph to the same file, the file is replaced, but the other graph
+    keeps its features. Changes to `x` are not written to the file.
 
     Args:
         graph: a graph with dense features on the CPU.

@@ -194,8 +194,9 @@ def _pairs(data: Any, fields: Fields) -> dict[str, Any]:
 def from_link_split(train: Any, val: Any, test: Any, **options: Any) -> Graph:
     """Convert the three parts of PyG's `RandomLinkSplit` to one graph with pairs and masks.
 
-    The message edges are the edges of `train`. No pair of `val` or `test` may be a message edge. If
-    most edges of a relation have a reverse, the reverses of these pairs may not be message edges.
+    The message edges are the edges of `train`. A validation or test pair must not be a message
+    edge. If most edges of a relation have a reverse, the reverse of such a pair must not be a
+    message edge either.
 
     Args:
         train, val, test: the parts. Each part is a ``Data``, or a ``HeteroData`` in which one
@@ -284,17 +285,17 @@ def to_hetero(graph: Graph, like: Any) -> Any:
 
     Args:
         graph: the result of ``from_hetero(like)``, or a subgraph of this result.
-        like: the original `HeteroData`. Only the structure of `like` is read, not the values: the
-            types, the relations, and the names of the fields that each type and relation has.
+        like: the original `HeteroData`. The function reads its types, its relations, and the names
+            and widths of their fields. The values of the fields are not read.
 
     Returns:
         A new object of the class of `like`. Within a type, nodes have the order of the graph.
         Features are dense. Reverse relations (``both=True``) are named ``(b, "rev_r", a)``, as in
-        PyG's `ToUndirected`. `node_id` becomes PyG's ``n_id``. If the graph has a mask that `like`
-        lacks, the mask is written to the types with labels. A reverse relation is left out if the
-        graph has no edge of this relation. Pairs become the ``edge_label_index`` of their relation,
-        and the labels and masks of the pairs become the ``edge_label`` and the masks of this
-        relation.
+        PyG's `ToUndirected`. `node_id` becomes PyG's ``n_id``. Each type with labels gets all masks
+        of the graph, even masks that the original `HeteroData` does not have. A reverse relation is
+        left out if the graph has no edge of this relation. Pairs become the ``edge_label_index`` of
+        their relation, and the labels and masks of the pairs become the ``edge_label`` and the
+        masks of this relation.
 
     Raises:
         TypeError: if `like` has no types.

@@ -46,8 +46,8 @@ def trimmed_mean(stack: Stack, *, bad: int) -> dict[str, Tensor]:
     """Mean over clients per entry, after removing the `bad` smallest and `bad` largest values.
 
     Two honest clients bound every entry of the result: one from below, one from above. Drawback:
-    each entry ignores ``2 bad`` of the K clients, even if all clients are honest. With the largest
-    possible `bad`, the result is the median.
+    each entry of the result ignores ``2 * bad`` of the K values, even if all clients are honest.
+    With the largest possible `bad`, the result is the median.
 
     Args:
         stack: dict from name to ``[K, ...]``, or to K tensors ``[...]``; integers are rounded.
