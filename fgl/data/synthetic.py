@@ -37,14 +37,13 @@ def csbm(
     """Generate a contextual stochastic block model: nodes have communities, classes and words.
 
     Every class has communities of equal size. An edge joins two nodes of one community, two nodes
-    of one class in different communities, or two nodes of different classes. Edges are drawn one
-    after another. The first edges have one end at each node in turn, and a random node as the other
-    end. For all further edges, both nodes are random. A random node is drawn with a probability
-    proportional to the node's Pareto weight. Repeated edges count once. A stray node keeps its
-    edges, but gets the class of a random node. The fraction of stray nodes is `strays`. Each word
-    of a node is drawn from the word set of its class, from the word set of its community, or from
-    all words. The word sets are random and may overlap. If a word is drawn from all words, words
-    with low ids are more likely than words with high ids.
+    of one class in different communities, or two nodes of different classes. First, each node gets
+    an edge to a random node. Then further edges are drawn, each between two random nodes. Random
+    nodes are drawn with probabilities proportional to the nodes' Pareto weights. Repeated edges
+    count once. A stray node keeps its edges, but gets the class of a random node. The fraction of
+    stray nodes is `strays`. Each word of a node is drawn from the word set of its class, from the
+    word set of its community, or from all words. The word sets are random and may overlap. If a
+    word is drawn from all words, words with low ids are more likely than words with high ids.
 
     The defaults resemble Cora in size, classes, degree, homophily and words per node. Words alone,
     or edges alone, are not enough to predict the classes well. Methods can therefore differ in

@@ -157,7 +157,7 @@ class Round:
             train one at a time from this round on. Otherwise the field is empty. The field is also
             empty if the user set `clients_at_once`.
         untraced: the reason why local steps are not traced from this round on. The field is empty
-            in the rounds before and after. The field is ignored when rounds are compared.
+            in all other rounds. The field is ignored when rounds are compared.
         bytes_down, bytes_up: total size of the messages sent to clients, and of the messages sent
             by clients. Malformed messages are not counted. In round 0 `bytes_up` includes the
             joining messages of all clients.

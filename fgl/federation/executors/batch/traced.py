@@ -258,7 +258,7 @@ class CompactTrace(Trace):
     ordinary steps must have bit-identical results.
 
     Args:
-        trace: the trace of the same step that trains all rows of these stacks.
+        trace: the ordinary trace of the same step, which trains all rows of these stacks.
         call: the operations, which compute with the touched rows only.
         form: the conditions under which `call` is valid.
         rows: dict from a stack's name to the stack's touched rows.
@@ -303,7 +303,7 @@ class Form:
     settings: Any
 
     def fits(self, other: Form) -> bool:
-        """Whether operations recorded under these conditions are valid under other conditions."""
+        """Whether operations recorded for this form are also valid for the form `other`."""
         if len(self.fixed) != len(other.fixed):
             return False
         same = all(map(_same_object, self.fixed, other.fixed))
