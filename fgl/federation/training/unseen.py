@@ -24,7 +24,8 @@ def warn_of_seen_labels(
     examples. A loss that draws random numbers without a seed is not checked. Neither are windows.
 
     Returns:
-        Whether the graph has scored examples, so that the loss was checked.
+        True if the loss was checked. False if the graph has windows, or lacks labels of scored
+        examples.
 
     Example:
         >>> graph = fgl.data.splits.split(fgl.data.load("synthetic"), "random")
