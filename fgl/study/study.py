@@ -49,8 +49,8 @@ def study(
     The folder contains the plan, and one file for every finished run. The next runs are derived
     from the plan and these files. An interrupted study therefore continues when `study` is called
     again, and other processes can join with ``python -m fgl.study FOLDER``. Later calls can add
-    methods, settings, trials and seeds. If a later call has a different `num_rounds`, it starts new
-    runs instead of reusing old runs. The first two thirds of the trials use points of a Sobol
+    methods, settings, trials and seeds. If a later call has a different `num_rounds`, new runs
+    start, and the old runs are not reused. The first two thirds of the trials use points of a Sobol
     sequence that all methods share. The last third of the trials uses points near the best trial so
     far. The configuration with the best mean validation score is chosen.
 
