@@ -78,7 +78,7 @@ def set_seed(seed: int) -> None:
 
 @contextmanager
 def drawing_from(seed: int, device: torch.device = CPU) -> Iterator[None]:
-    """A context in which generators have this seed; its end restores the generators' old states.
+    """Seed torch's generators for a context, and restore their old states when the context ends.
 
     Example:
         >>> with drawing_from(1):

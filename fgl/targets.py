@@ -136,10 +136,10 @@ def check_no_broadcast(name: str, function: Metric, output: Tensor, y: Tensor) -
 def _broadcasts(function: Metric) -> bool:
     """Whether a metric or loss broadcasts outputs ``[n, 1]`` and labels ``[n]`` to ``[n, n]``.
 
-    The function is called with made-up numbers. A function that broadcasts returns different
-    numbers for a column ``[n, 1]`` and for the vector ``[n]`` of the same outputs. In addition, its
-    result for the column stays the same if the outputs are reordered. The function's own state and
-    the global generator stay as they are.
+    The metric or loss is called with made-up outputs. The function broadcasts if two conditions
+    hold. First, a column ``[n, 1]`` and a vector ``[n]`` of the same outputs give different
+    numbers. Second, the number for the column does not change if the outputs in the column are
+    reordered. The function's own state and the global generator stay as they are.
     """
     output, y = torch.tensor([[0.5], [-1.0], [2.0]]), torch.tensor([1.0, 0.0, 1.0])
     results = []

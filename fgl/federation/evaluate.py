@@ -60,7 +60,7 @@ def deployed(
     """A function that returns each client's deployed model.
 
     Args:
-        method: the method with `deploy`.
+        method: the method. Its function `deploy` returns the parameters of a client's model.
         clients: the clients' graphs.
 
     Returns:

@@ -83,9 +83,10 @@ def quality_of(clients: Sequence[Graph]) -> Callable[[Mapping[int, Any], Any], d
 
     Returns:
         Function of ``(outbox, states)``. This function calls `describe` with the content of the
-        outbox's messages. Entry ``"labels"`` of a message has the pseudo labels. Entries ``"row"``,
-        ``"col"`` and ``"weight"`` have the pseudo edges. The function returns an empty dict if the
-        messages have neither labels nor edges.
+        outbox's messages. Entry ``"labels"`` of a message contains the pseudo labels. Entries
+        ``"row"`` and ``"col"`` contain the two end nodes of each pseudo edge, and entry
+        ``"weight"`` contains the edge's weight. The function returns an empty dict if the messages
+        have neither labels nor edges.
 
     Raises:
         ValueError: if a client has no labels or no `node_id`.

@@ -148,7 +148,8 @@ class PatternStack:
     def loops(self) -> tuple[PatternStack, Tensor]:
         """Add the whole diagonal to every part, like `Pattern.loops`.
 
-        Each part's indices refer to ``cat([value, ones(rows)])``, where `value` is padded.
+        The second result contains each entry's index in the vector ``cat([value, ones(rows)])`` of
+        its part. This vector begins with the part's padded values.
         """
         parts, sources = zip(*(p.loops for p in self.parts), strict=True)
         places = [
@@ -190,7 +191,9 @@ class _Diagonal(Pattern):
 
 
 class StackedPattern(Pattern):
-    """The pattern of a single member inside `vmap`; the pattern's tensors are batched.
+    """The pattern of one member of a stack, for functions inside `vmap`.
+
+    The tensors of this pattern are batched, since `vmap` maps over the members of the stack.
 
     Args:
         stack: the patterns of all members.
@@ -241,7 +244,10 @@ class StackedPattern(Pattern):
         return torch.where(self.ones(torch.bool), value, 0)
 
     def owned(self, args: tuple[Any, ...]) -> tuple[Any, ...]:
-        """Batch a product's first argument over the members, unless an argument is batched."""
+        """Batch the first argument of a product, with one view of the argument per member.
+
+        If any argument is already batched, the arguments are returned unchanged.
+        """
         if any(isinstance(arg, Tensor) and _batched(arg) for arg in args):
             return args
         first = args[0].expand(len(self.stack.parts), *args[0].shape)
@@ -249,7 +255,10 @@ class StackedPattern(Pattern):
 
     @property
     def inside(self) -> bool:  # type: ignore[override]
-        """Whether the current rule is that of an inner `vmap`, nested in the members' `vmap`."""
+        """Whether the rule of an inner `vmap` is running.
+
+        An inner `vmap` is nested in the `vmap` over members.
+        """
         level = functorch.maybe_current_level()
         return level is not None and bool(level >= functorch.maybe_get_level(self._member.index))
 

@@ -42,7 +42,7 @@ def sum_rows(values: Tensor, index: Tensor, num_rows: int) -> Tensor:
         num_rows: number of rows of the result.
 
     Returns:
-        float ``[num_rows, ...]``; a row without an index is 0.
+        float ``[num_rows, ...]``. Row i is 0 if `index` does not contain i.
 
     Example:
         >>> sum_rows(torch.ones(3), torch.tensor([1, 1, 3]), 4)

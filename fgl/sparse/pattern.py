@@ -69,7 +69,8 @@ class Pattern:
     that differ only in their values share these results.
 
     Args:
-        crow: int64 ``[rows + 1]``, index of each row's first entry, then nnz.
+        crow: int64 ``[rows + 1]``, the row pointers. The entries of row i begin at index
+            ``crow[i]`` of `col`. The last row pointer is the number of all entries, nnz.
         col: int64 ``[nnz]``, columns of the entries, row by row.
         shape: ``(rows, cols)``.
         backend: kernels for products, ``"torch"`` or ``"torch_sparse"``.

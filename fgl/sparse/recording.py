@@ -165,7 +165,10 @@ class Recorder(TorchDispatchMode):
     def call_of(
         self, function: Any, args: Sequence[Any], kwargs: dict[str, Any], out: Any, to: list[str]
     ) -> Call:
-        """Describe a call as source text that assigns the operation's results to the names `to`."""
+        """Describe a call as source text.
+
+        The text assigns the operation's results to variables, whose names are in the list `to`.
+        """
         reads: list[str] = []
         words = [self._text(arg, reads) for arg in args]
         words += [f"{name}={self._text(arg, reads)}" for name, arg in kwargs.items()]
@@ -200,7 +203,10 @@ class Recorder(TorchDispatchMode):
         return name
 
     def needed(self, outputs: Sequence[Tensor | Name | None]) -> list[Call]:
-        """The recorded operations, except views that no output and no operation uses."""
+        """The recorded operations, without unused views.
+
+        A view is used if the view is an output, or if a returned operation reads the view.
+        """
         reads = {self.name(each) for each in outputs}
         calls = []
         for call in reversed(self.calls):

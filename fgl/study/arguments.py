@@ -59,7 +59,10 @@ def check_settings(plan: Plan) -> None:
 
 
 def _check_function(label: str, setting: Callable[..., Task], keys: list[str]) -> None:
-    """Raise an error unless a function accepts a seed and the names of local training."""
+    """Raise an error unless a function accepts a seed and the given keyword arguments.
+
+    The keyword arguments are fields of local training, such as ``lr``.
+    """
     try:
         inspect.signature(setting).bind(0, **dict.fromkeys(keys))
     except TypeError as error:

@@ -62,10 +62,10 @@ def compare(
             the training and the global generators of Python, numpy and torch.
         metric: the metric to compare; by default the test metric for the task's `select`, such as
             ``test_accuracy`` for ``val_accuracy``.
-        at: the scores to compare. ``"best_val"`` means the scores of the round with the best
-            validation score. For a task without validation, ``"mean_last5"`` means the means over
-            the last five rounds, and ``"last"`` means the scores of the last round. The default is
-            the first of these three choices that the task allows.
+        at: choice of the rounds whose scores are compared. ``"best_val"`` means the scores of the
+            round with the best validation score. For a task without validation, ``"mean_last5"``
+            means the means over the last five rounds, and ``"last"`` means the scores of the last
+            round. The default is the first of these three choices that the task allows.
         patience: a run stops after this number of rounds without a better validation score.
         checkpoint: a folder with one subfolder per run. If the comparison is repeated, it resumes
             from this folder.

@@ -54,7 +54,7 @@ def finish(folder: Path, plan: Plan, workers: int | str) -> None:
 
 @contextmanager
 def _interruptible(folder: Path) -> Iterator[None]:
-    """A context in which the traceback of an interruption ends with what to do next."""
+    """A context that adds a note to a KeyboardInterrupt, saying how to continue the study."""
     try:
         yield
     except KeyboardInterrupt as error:

@@ -121,7 +121,10 @@ def _stops(patience: int | None, rounds: int, task: Task) -> list[Callable[[Roun
 
 
 def same_again(plan: Plan, job: Job, record: Mapping[str, Any]) -> tuple[bool, dict[str, Any]]:
-    """Repeat a job; return whether its numbers equal the recorded numbers, and the new record."""
+    """Repeat a job, and compare the new record with the old record.
+
+    Return two values: whether the numbers in both records are equal, and the new record.
+    """
     again = plain(execute(plan, job))
     names = "status", "validation", "error"
     same = all(again.get(name) == record.get(name) for name in names)

@@ -136,7 +136,10 @@ def _used(function: types.FunctionType) -> dict[str, Any]:
 
 
 def _imported(name: str) -> Any:
-    """Import the user's module with this name; return the name of any other module."""
+    """Import and return a module of the user.
+
+    If the module belongs to an installed package or cannot be imported, return only its name.
+    """
     try:
         return name if is_installed(name) else importlib.import_module(name)
     except ImportError:

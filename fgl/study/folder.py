@@ -158,7 +158,8 @@ def save_plan(folder: Path, plan: Plan, *, tries: int) -> Plan:
     Args:
         folder: the study's folder.
         plan: the plan. The function sets ``plan.stages``, a list of total numbers of trials. The
-            list has all numbers below `tries` from the folder's earlier plan, and then `tries`.
+            last number of the list is `tries`. The numbers before it are the smaller totals that
+            earlier calls requested for this folder.
         tries: the requested total number of trials.
 
     Returns:

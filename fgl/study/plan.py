@@ -80,10 +80,10 @@ class Cell:
 
     Args:
         trials: lists of the trials known so far; each list is for one group of tuning seeds.
-        chosen: dict from a test seed to the point chosen for this seed. A test seed is missing
-            until all trials for the seed are finished.
-        tests: dict from a test seed to the test run with this seed. A test seed is missing from
-            `tests` until `chosen` contains this seed.
+        chosen: dict from a test seed to the point chosen for this seed. A test seed is added when
+            all trials for this seed are finished.
+        tests: dict from a test seed to the test run with this seed. A test seed is added when a
+            point has been chosen for this seed.
         lost: text of an error after which no more runs of the cell are planned. The text is ``""``
             if there was no such error.
         whole: whether the cell is complete, which means that no further jobs will be added.
@@ -269,7 +269,7 @@ class Plan:
         return Point(new_local, new_own, best.which)
 
     def edges(self, setting: str, method: str, records: Records) -> list[str]:
-        """Describe each chosen number for which no smaller value, or no larger value, was tried.
+        """Describe each chosen number that is the smallest or the largest tried value.
 
         See the function `edges` for details.
         """

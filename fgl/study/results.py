@@ -183,7 +183,7 @@ class Study:
         return {n: [v for i, v in enumerate(own) if v not in own[:i]] for n, own in values.items()}
 
     def edges(self, setting: str, method: str) -> list[str]:
-        """Describe chosen numbers for which no smaller value, or no larger value, was tried.
+        """Describe each chosen number that is the smallest or the largest tried value.
 
         Numbers that are equal to a hard bound are left out.
         """

@@ -203,8 +203,8 @@ def near_values(
     """Values near the values of the best point.
 
     If the choices for a name are a list of numbers, the new value is the best value, or the next
-    smaller or next larger number in the list. If a list has a word or a truth value, the new value
-    is the best value.
+    smaller or next larger number in the list. For any other list, such as a list of strings, the
+    new value is the best value.
 
     Args:
         space: the space.
@@ -247,10 +247,10 @@ def _has_order(kind: Any) -> bool:
 
 
 def edges(space: Values, best: Values, tried: Sequence[Values]) -> list[str]:
-    """Describe each chosen number for which no smaller value, or no larger value, was tried.
+    """Describe each chosen number that is the smallest or the largest tried value.
 
-    In this case, a value that was not tried may be better than the chosen number. If a number was
-    chosen from a list, the function assumes that all values in this list were tried.
+    An even smaller or larger value, which was not tried, may be better than such a number. If a
+    number was chosen from a list, the function assumes that all values in this list were tried.
 
     The result does not include a number that is equal to a hard bound. A list is ignored if it has
     words, or fewer than three numbers.

@@ -49,10 +49,10 @@ def study(
     The folder contains the plan, and one file for every finished run. The next runs are derived
     from the plan and these files. An interrupted study therefore continues when `study` is called
     again, and other processes can join with ``python -m fgl.study FOLDER``. Later calls can add
-    methods, settings, trials and seeds. Another `num_rounds` starts new runs. The first two thirds
-    of the trials use points of a Sobol sequence that all methods share. The last third of the
-    trials uses points near the best trial so far. The configuration with the best mean validation
-    score is chosen.
+    methods, settings, trials and seeds. If a later call has a different `num_rounds`, new runs
+    start, and the old runs are not reused. The first two thirds of the trials use points of a Sobol
+    sequence that all methods share. The last third of the trials uses points near the best trial so
+    far. The configuration with the best mean validation score is chosen.
 
     Args:
         methods: dict from name to method. A method is a function (see `fgl.compare`), or a `Tuned`
@@ -73,9 +73,9 @@ def study(
         tuning_rounds: number of rounds of a trial; by default `num_rounds`.
         patience: a run stops after this number of rounds without a better validation score, but
             only in the second half of the run.
-        workers: number of worker processes; by default one worker per core. With 0, this process
-            executes all runs. ``"ray"`` uses a Ray cluster. ``"later"`` starts no runs; other
-            processes execute the study.
+        workers: number of worker processes; by default one worker per core. With 0 workers, the
+            calling process executes all runs itself. ``"ray"`` uses a Ray cluster. ``"later"``
+            starts no runs; other processes execute the study.
         folder: the study's folder.
         metric: the metric to compare; by default the test metric for the task's `select`, such as
             ``test_accuracy`` for ``val_accuracy``.
@@ -141,8 +141,8 @@ class Chosen:
         local: chosen values of local training, such as ``lr``. The method's tasks are loaded with
             these values.
         own: chosen values of the method's own hyper-parameters.
-        edges: descriptions of chosen numbers for which no smaller or no larger value was tried. For
-            example, ``"lr 0.1 of 0.02 to 0.1"`` means that 0.1 is the largest tried value.
+        edges: descriptions of the chosen numbers that are the smallest or the largest tried value.
+            For example, ``"lr 0.1 of 0.02 to 0.1"`` means that 0.1 is the largest tried value.
 
     Example:
         >>> task = fgl.tasks.Nodes(clients=3, hidden=8).load(seed=0)

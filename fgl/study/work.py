@@ -1,4 +1,4 @@
-"""Workers: processes that execute free runs of a study until all runs are finished."""
+"""Workers: processes that execute a study's unfinished runs until no run is left."""
 
 import os
 import platform

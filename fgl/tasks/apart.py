@@ -1,7 +1,7 @@
 """Checks that no scored example of a task is also a training example.
 
-Scores on training labels do not measure generalisation. A failed check only gives a warning, since
-a user may want to measure memorisation.
+Scores on training labels do not measure generalisation. A user may still want such scores in order
+to measure memorisation. So a failed check gives a warning and no error.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -62,7 +62,8 @@ def warn_of_trained(
     The masks of the clients and of the whole graph are checked.
 
     Args:
-        clients: the clients' graphs; `node_id` of a graph identifies nodes of the whole graph.
+        clients: the clients' graphs. If the graphs have `node_id`, each node has the same id in its
+            client's graph as in the whole graph.
         whole: the whole graph, if scores are computed on the whole graph.
         elsewhere: whether a client's scored examples are also compared with other clients' training
             examples.
@@ -95,9 +96,10 @@ def warn_of_trained(
 
 
 def _scored(place: str, graph: Graph, trained: Tensor) -> list[tuple[str, int]]:
-    """The first scored mask that contains training examples, and the number of these examples.
+    """Find a validation or test mask that contains training examples.
 
-    The list is empty if no scored mask contains a training example.
+    The list contains the first such mask's name, and the number of training examples in the mask.
+    The list is empty if there is no such mask.
     """
     counts = {name: int((m & trained).sum()) for name, m in present(graph, SCORED).items()}
     return [(f"{name} of {place}", count) for name, count in counts.items() if count][:1]
@@ -106,7 +108,7 @@ def _scored(place: str, graph: Graph, trained: Tensor) -> list[tuple[str, int]]:
 def _warn_of_scored(
     scored: Sequence[tuple[str, int]], clients: Sequence[Graph], whole: Graph | None
 ) -> None:
-    """Warn about masks with training examples, and suggest a remedy."""
+    """Warn that validation or test masks contain training examples, and suggest a remedy."""
     graphs = clients if whole is None else [*clients, whole]
     masks = dict.fromkeys(f"graph.{name}" for own in graphs for name in present(own, SCORED))
     trained = "" if any(own.train_mask is None for own in clients) else "graph.train_mask & "
@@ -129,7 +131,7 @@ def _has_local_ids(clients: Sequence[Graph], whole: Graph) -> bool:
 
 
 def _counts_from_0(graph: Graph) -> bool:
-    """Whether `node_id` numbers a client's own nodes, and not those of the whole graph."""
+    """Whether the node ids are 0, 1, 2, ..., so that they probably count the client's own nodes."""
     own = torch.arange(graph.num_nodes, device=graph.device)
     return graph.node_id is not None and torch.equal(graph.node_id, own)
 
@@ -139,11 +141,12 @@ def _warn_of_trained_elsewhere(clients: Sequence[Graph], whole: Graph | None) ->
 
     An example and its copy have equal labels and equal features, and their neighbours have equal
     features. If every graph has `node_id`, an example and its copy must have the same id, and
-    neighbours are not compared. One copy is then enough for a warning, unless the clients number
-    their own nodes. Examples that occur more than once at one client are ignored. Nodes
-    without individual features thus give no warning. A second check ignores ids and neighbours: it
-    searches all clients for copies with the same labels and the same rare features. For examples of
-    the whole graph, only the second check is made. Large graphs are not compared.
+    neighbours are not compared. One copy is then enough for a warning, except if several clients
+    have the ids 0, 1, 2, ... Such ids probably count each client's own nodes, so equal ids can be a
+    coincidence. Examples that occur more than once at one client are ignored. Nodes without
+    individual features thus give no warning. A second check ignores ids and neighbours: it searches
+    all clients for copies with the same labels and the same rare features. For examples of the
+    whole graph, only the second check is made. Large graphs are not compared.
     """
     scored = clients if whole is None else [whole]
     others = (own.has("batch") or own.has("window_index") for own in clients)
@@ -260,7 +263,8 @@ def _unlabelled(graph: Graph, steps: int) -> Tensor:
 def _recognised(graph: Graph, *, steps: int, named: bool, most: int = 1) -> Tensor:
     """Two hashes of every example, int64 ``[2, n]``, on the CPU; the second includes the label.
 
-    The hash of an example with more than `most` copies in the graph is 0.
+    Both hashes of an example are 0 if the example occurs too often in the graph. The argument
+    `most` is the largest allowed number of occurrences.
     """
     key = _unlabelled(graph, steps)
     rare = _occurs(key, most)

@@ -47,12 +47,12 @@ def pair_task(
     the direction of the pair. `fgl.data.splits.split_by_time` builds graphs for this task.
 
     With `negatives`, the model learns to predict whether a pair is an edge. In each local step, one
-    negative is sampled for every training pair that is an edge. A negative is a pair with the same
-    source and another target, and is not an edge. Negatives of validation and test pairs are
-    sampled before training (`fgl.data.splits.with_negatives`). The target of a negative has the
-    node type of the edge's target. The target of a negative must also occur in a message edge, or
-    in a pair of the edge's own time window or of an earlier window. Validation and test pairs are
-    never used as negatives.
+    negative is sampled for every training pair that is an edge. This pair is called the original
+    edge. A negative is a pair that is not an edge. A negative has the source of the original edge
+    and a new target. The new target has the same node type as the original target. The new target
+    must also occur in a message edge, or in a pair of the original edge's time window or of an
+    earlier window. Negatives of validation and test pairs are sampled before training
+    (`fgl.data.splits.with_negatives`). Validation and test pairs are never used as negatives.
 
     With `ranking`, the true ends of pairs are ranked among all nodes. For example, pairs can be
     triples of a knowledge graph. In each local step, negatives are sampled for every training pair:
@@ -206,8 +206,9 @@ def _among_negatives(model: nn.Module) -> Loss:
 class Pairs(Cut):
     """Predict links or signs of ratings in a directed graph whose nodes are divided among clients.
 
-    The partition uses only edges that are messages. So the pairs to predict do not influence the
-    assignment of nodes to clients. A pair is lost if its two nodes belong to different clients.
+    The model reads message edges, and predicts labels of pairs of nodes. Only the message edges are
+    used to divide the nodes among clients. So the pairs to predict do not influence the assignment
+    of nodes to clients. A pair is lost if its two nodes belong to different clients.
 
     Example:
         >>> task = Pairs(clients=3, partition="random", hidden=8).load(seed=0)

@@ -162,7 +162,7 @@ def evaluate_own(
 
     Args:
         score: ``(params, graph) -> metrics``, such as `link_scores` or `node_scores`.
-        method: the method with `deploy`.
+        method: the method. Its function `deploy` returns the parameters that are scored.
         clients: the clients' graphs.
         required: whether to raise an error if no client has a metric.
         each: whether to add the metrics of single clients, such as ``test_accuracy/3`` of client 3,
@@ -174,8 +174,8 @@ def evaluate_own(
     Returns:
         ``(outbox, states) -> metrics``. Every metric is a mean over the clients with a value of
         this metric. If clients keep the model from the start of their last round, this model is
-        scored too. The names of its metrics end in ``_before``. ``scored_clients`` is the number of
-        clients that have all metrics. If one client's value is NaN, the mean is NaN.
+        scored too. The names of this model's metrics end in ``_before``. ``scored_clients`` is the
+        number of clients that have all metrics. If one client's value is NaN, the mean is NaN.
 
     Warns:
         UserWarning: if `each` is true and a client lacks a metric that another client has. The
@@ -305,8 +305,8 @@ def evaluate_pooled(
     AUC is undefined for a client if all labels of the client are equal.
 
     Args:
-        method: the method with `deploy`; the method's ``model(*graph.inputs)`` returns outputs for
-            the target.
+        method: the method. The method's function `deploy` returns the parameters that are scored.
+            The call ``model(*graph.inputs)`` of the method's model returns outputs for the target.
         clients: the clients' graphs.
         tests: for each client, one graph with labels; graphs without a test mask are not scored. If
             there are more graphs than clients, the additional graphs are scored with the first
@@ -432,7 +432,7 @@ def evaluate_graphs(
         metrics are left out.
 
     Raises:
-        TypeError: if ``y`` contains numbers and no target for numbers is given.
+        TypeError: if ``y`` has a floating-point dtype, but the target is for class labels.
         ValueError: if a collection lacks labels or a `batch`, if a collection has masks but no test
             mask, if a mask is empty, or if `clients` and `tests` have different lengths. For a
             target other than class labels, `clients` may also be a list of one collection, as in

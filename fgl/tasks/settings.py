@@ -40,8 +40,9 @@ def setting(kind: type[Kind]) -> type[Kind]:
     """Convert a class to a frozen dataclass. The dataclass's fields are in the order of the flags.
 
     `dataset` and `clients` come first. `skew`, `damage`, `local`, `device` and `sparse` come last.
-    All other fields are in between. The last declaration of a field in the class and its bases
-    determines the field's place, even if this declaration only changes the default.
+    All other fields come after `clients` and before `skew`. The last declaration of a field in the
+    class and its bases determines the field's place, even if this declaration only changes the
+    default.
 
     Example:
         >>> @setting

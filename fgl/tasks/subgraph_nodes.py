@@ -52,7 +52,7 @@ def subgraph_node_task(clients: Sequence[Graph], model: nn.Module, train: Traini
 
 
 def _scaled(graph: Graph) -> Graph:
-    """Scale each row of features to sum 1.
+    """Scale each row of features so that the numbers in the row add up to 1.
 
     Features with negative values (ogbn-arxiv) are unchanged.
     """

@@ -160,7 +160,7 @@ def earlier(
 def _whole_without(
     whole: Graph | None, own: Sequence[Graph], late: Sequence[int], classes: Sequence[int]
 ) -> Graph | None:
-    """Remove the training examples of `late` clients and of `classes` from the whole graph.
+    """Remove all examples of some clients and classes from the whole graph's training mask.
 
     To remove a client's examples, the function needs the `node_id` of all clients. Without these
     ids, or without a whole graph, the result is None.

@@ -19,9 +19,9 @@ class TypedNodes(Cut):
 
     Papers, authors and conferences are divided among the clients.
 
-    A partition gives every conference to one client. A paper loses its edge to a conference that
-    belongs to another client. With `share_conferences`, a client gets a copy of every conference of
-    its papers, so no paper loses its edge.
+    A partition gives every conference to one client. If a paper and its conference belong to
+    different clients, the edge between the two nodes is removed. With `share_conferences`, a client
+    gets a copy of every conference of its papers, so no such edge is removed.
 
     Example:
         >>> task = TypedNodes(clients=3, hidden=8).load(seed=0)

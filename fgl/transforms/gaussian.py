@@ -164,9 +164,9 @@ def privacy_spent(state: State) -> dict[str, float]:
     The result is the epsilon of the client whose privacy cost is largest. Epsilon limits the
     information that all messages of this client reveal together. With noise on updates, this is
     information about all data of the client. With `per_example_gaussian`, this is information about
-    one example. The docstring of each transform says which data sets are compared. The bound does
-    not cover the scores in the history. With `central_gaussian`, the bound also does not cover the
-    losses in the history.
+    one example. Epsilon bounds the effect of one change, such as one added example. The docstring
+    of each transform defines this change. The bound does not cover the scores in the history. With
+    `central_gaussian`, the bound also does not cover the losses in the history.
 
     If a run continues an earlier run (`start`), the privacy cost covers the answers of both runs,
     even if the two runs had different noise, or if some rounds had no noise.
@@ -228,7 +228,8 @@ def counted(
     Args:
         method: the method.
         noise: the noise of a client's answer.
-        paid: a function ``(inbox, state) -> number of answers by client``, called in each round.
+        paid: a function ``(inbox, state) -> counts``, called in each round. The dict `counts` maps
+            each client to the client's number of answers in this round.
         kind, delta, colluders: see `fgl.privacy.record.with_noise`.
 
     Raises:

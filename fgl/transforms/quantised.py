@@ -39,8 +39,8 @@ def quantised(
 
     Raises:
         ValueError: if a number is out of range, or if the method needs exact uploads, as a clipped
-            method or a secure sum does. The method's functions raise a ValueError if a part has
-            names that the model lacks.
+            method or a secure sum does. The method's functions raise a ValueError if an entry in
+            `parts` contains a tensor with a name that the model lacks.
 
     Example:
         >>> task = fgl.tasks.Nodes(clients=2).load(seed=0)

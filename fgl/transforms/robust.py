@@ -41,9 +41,9 @@ def robust(
             the mean of each bucket. The means of honest buckets differ less from each other than
             single honest updates do. But buckets reduce the number of the rule's inputs, so each
             hostile client affects a larger fraction of the inputs.
-        untouched: keys of an upload, except ``"model"``, that the server reads by `OfMeans.equally`
-            or `OfMeans.reads`. The rule does not change these entries, so hostile clients can
-            influence them.
+        untouched: keys of all entries of an upload that the server reads in addition to
+            ``"model"``. These keys are named in `OfMeans.equally` or `OfMeans.reads`. The rule does
+            not change these entries, so hostile clients can influence them.
 
     Returns:
         The method. If a round has too few clients for the rule, all clients keep the old model, and
@@ -98,7 +98,7 @@ def mean_server(method: Method, outer: str) -> OfMeans:
     Raise an error if the server reads the whole inbox.
 
     Args:
-        method: the argument of `outer`.
+        method: the method whose server is checked.
         outer: name of the transform that replaces the mean of the models.
 
     Raises:

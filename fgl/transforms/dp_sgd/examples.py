@@ -1,4 +1,7 @@
-"""Graphs of single examples for DP-SGD, and checks of methods that reveal no client's example."""
+"""Graphs of single examples for DP-SGD, and checks of the methods that DP-SGD trains.
+
+An error of a check reveals no example of a client.
+"""
 
 import copy
 import logging
@@ -113,9 +116,10 @@ def _like_row(width: int, dtype: torch.dtype, of_y: torch.dtype, device: torch.d
 
 
 def of_row(like: Graph, x: Tensor, y: Tensor) -> Graph:
-    """A graph of one row.
+    """A graph with a single node, which has features `x` and label `y`.
 
-    The graph is created without checks, so that it can be created under vmap.
+    All other fields come from the graph `like`. The new graph is created without checks, so that it
+    can be created under vmap.
     """
     row = copy.copy(like)
     row.__dict__.update(x=x[None], y=y[None])

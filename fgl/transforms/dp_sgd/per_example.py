@@ -76,7 +76,7 @@ def per_example_gaussian(
         noise_multiplier: the noise's standard deviation divided by `length`, above 0.
         sample_rate: q, above 0 and at most 1.
         expected_batch_size: b, above 0. Since b is public, do not compute b from private data. For
-            example, choose q times the number of examples that clients usually have.
+            example, if clients usually have n examples, choose ``b = q n``.
         num_steps: local steps of a round, at least 1.
         delta, unprotected: the arguments of `local_gaussian`.
 
@@ -166,7 +166,8 @@ def _clipped_sum(
 ) -> Params:
     """Sum the clipped gradients of all examples, for each tensor whose name is in `grads`.
 
-    The gradients are rounded to multiples of the same power of two as the noise.
+    The clipped gradients are rounded to multiples of a power of two. The noise consists of
+    multiples of the same number, so the sum of gradients and noise is exact.
     """
     still = fed.drop(params, grads)
     free = {name: params[name] for name in grads}

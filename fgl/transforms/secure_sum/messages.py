@@ -115,19 +115,22 @@ class Terms:
 
 
 def flat(tensors: Mapping[str, Tensor]) -> Tensor:
-    """All tensors as one row, in the order of their names."""
+    """Join all tensors to one vector, in the order of their names."""
     return torch.cat([tensors[path].flatten() for path in sorted(tensors)])
 
 
 def unflat(words: Tensor, like: Mapping[str, Tensor]) -> Params:
-    """Split a row of words into tensors with the names, order and shapes of `like`."""
+    """Split a vector of integers into tensors: the inverse of `flat`.
+
+    The result has the same names, order and shapes as the tensors in `like`.
+    """
     order = sorted(like)
     each = dict(zip(order, words.split([like[path].numel() for path in order]), strict=True))
     return {path: each[path].view(value.shape) for path, value in like.items()}
 
 
 def as_message(paths: Mapping[str, Tensor]) -> Message:
-    """A message built from tensors that are given by path."""
+    """Build a message from a dict that maps paths, such as ``model/weight``, to tensors."""
     message: dict[str, Any] = {}
     for path, tensor in paths.items():
         key, inside, name = path.partition("/")

@@ -319,9 +319,9 @@ def _warn_of_false(false: Mapping[int, frozenset[int]], clients: list[int]) -> N
 
 
 def _of_one_layout(inbox: Inbox) -> Inbox:
-    """The uploads that have the most frequent names and shapes.
+    """Keep the uploads whose tensors have the most frequent names and shapes.
 
-    Uploads with other names or shapes cannot be added up.
+    Uploads can be added up only if their tensors have the same names and shapes.
     """
     kinds: dict[Any, list[int]] = {}
     for client, message in inbox.items():

@@ -87,7 +87,7 @@ class Signatures:
         return clients[0]
 
     def holds(self, client: int, sign: Tensor, what: bytes) -> bool:
-        """Whether a client has signed `what`."""
+        """Whether a client's signature of a text is valid."""
         key = self.public.get(client)
         return key is not None and ed25519.is_signed(key, parts.as_bytes(sign), what)
 

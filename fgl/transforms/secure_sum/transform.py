@@ -31,7 +31,7 @@ def secure_sum(
     bound: Positive = 1024.0,
     unprotected: bool = False,
 ) -> Method:
-    """Make the server learn only sums over clients, and no single upload.
+    """Hide single uploads from the server, which receives only sums over clients.
 
     An honest server learns only the two sums ``sum_k n_k theta_k`` and ``sum_k n_k`` over the
     clients whose masked uploads arrive. With `signed`, a dishonest server learns no more than an
