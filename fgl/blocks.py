@@ -41,9 +41,9 @@ def logits_in_blocks(
     Any other model is called once per block: on the block and all nodes at most `hops` edges away
     from it. The call includes an edge if its target is fewer than `hops` hops from the block. The
     result equals a forward pass on the whole graph if no output depends on nodes more than `hops`
-    edges away. Memory holds the model's data for one block and the nodes within `hops` edges. A
-    node near several blocks is computed several times. To check `hops`, the function computes some
-    nodes again, with one additional hop.
+    edges away. At any time, memory holds the model's data for one block and for the nodes at most
+    `hops` edges away from this block. A node near several blocks is computed several times. To
+    check `hops`, the function computes some nodes again, with one additional hop.
 
     Args:
         model: a `GCN`, `SAGE` or `GAT`, or another model that returns one row per node, such as

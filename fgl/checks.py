@@ -69,7 +69,7 @@ def check_number(
     """Raise an error unless a value is a finite number between the bounds.
 
     Args:
-        name: the value's name in the message.
+        name: the value's name in the error's text.
         value: the value; a bool does not count as a number.
         at_least, above, at_most, below: the bounds. The values `above` and `below` are excluded.
         integer: whether the value must be an integer; 3.0 does not count as an integer.
@@ -205,7 +205,7 @@ def check_choice(name: str, value: Any, choices: Sequence[Any]) -> None:
     """Raise an error unless a value is one of the choices.
 
     Args:
-        name: the name of the value in the message.
+        name: the name of the value in the error's text.
         value: the value.
         choices: the valid values.
 
@@ -311,7 +311,7 @@ def check_index(
 ) -> None:
     """Raise an error unless `index` is int64, has this shape and is in ``[0, bound)``.
 
-    None in the shape allows any size.
+    An entry None in `shape` allows any size of that dimension.
 
     `hint` is appended to the error about a negative index.
 
@@ -334,7 +334,7 @@ def check_index(
 
 
 def has_shape(value: Any, shape: tuple[int | None, ...]) -> bool:
-    """Whether a tensor or an array has this shape; None in the shape allows any size.
+    """Whether a tensor or an array has this shape; an entry None in `shape` allows any size.
 
     Example:
         >>> has_shape(torch.ones(2, 5), (2, None))
@@ -397,9 +397,9 @@ def check_rows(name: str, rows: Tensor, shape: str = "k, *") -> None:
     """Raise an error unless `rows` is a finite floating-point matrix; the error names the client.
 
     Args:
-        name: the name of the matrix in the message.
+        name: the name of the matrix in the error's text.
         rows: one row per client.
-        shape: the expected shape in the message. With ``"k, k"`` the matrix must be square.
+        shape: the expected shape in the error's text. With ``"k, k"`` the matrix must be square.
 
     Example:
         >>> check_rows("flat", torch.tensor([[1.0], [float("nan")]]))
@@ -519,7 +519,8 @@ def imported(module: str, purpose: str, how: str, package: str = "") -> Any:
         module: the module.
         purpose: purpose of the module, such as "for a plot".
         how: the command that installs the package.
-        package: the package's name in the message; by default the first part of the module's name.
+        package: the package's name in the error's text; by default the first part of the module's
+            name.
 
     Example:
         >>> imported("nothing_of_this_name", "for a test", "pip install it")

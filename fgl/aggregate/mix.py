@@ -14,10 +14,11 @@ from .mean import as_dtype, exact, folded
 def mix(stack: Mapping[str, Tensor], matrix: Any, *, self_weight: float = 0.0) -> dict[str, Tensor]:
     """Each client's mix of all clients: ``out_i = rho x_i + (1 - rho) sum_j A_ij x_j``.
 
-    First A and x are rounded to coarse grids. Then the product A x in float64 has no rounding
-    error. So the bits of the product do not depend on the order of summation. The error is about
-    ``2^-24 sum_j |A_ij| max |x_j|`` for float32. For float64, ``2^-52`` replaces ``2^-24``. If A
-    gives a client the weight 0, this client does not add to the error.
+    The function first rounds the matrix A and the stacked tensors x to coarse grids. Their product
+    A x in float64 then has no rounding error. So the bits of the product do not depend on the order
+    of summation. The error is about ``2^-24 sum_j |A_ij| max |x_j|`` for float32. For float64,
+    ``2^-52`` replaces ``2^-24``. If A gives a client the weight 0, this client does not add to the
+    error.
 
     Args:
         stack: dict from name to ``[K, ...]``, such as updates; integers are mixed and rounded. If A

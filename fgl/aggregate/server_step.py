@@ -32,8 +32,9 @@ def server_step(
     yogi, and ``v <- v + D^2`` for adagrad. Without bias correction, v starts at ``v_0 = tau^2``.
     For sgd: ``m <- beta1 m + D``, and the new model is ``params + lr m``. The rule sgd with
     ``beta1 = 0`` and ``lr = 1`` is FedAvg. With `bias_correction`, adam starts from ``v_0 = 0``.
-    Step t then divides m by ``1 - beta1^t`` and v by ``1 - beta2^t``. The corrected adam equals
-    torch's Adam on the gradient ``-D``. Integer tensors are set to the target's values.
+    Step t then divides m by ``1 - beta1^t`` and v by ``1 - beta2^t``. With this correction, a step
+    of the rule adam equals a step of `torch.optim.Adam` with the gradient ``-D``. Integer tensors
+    are set to the target's values.
 
     Args:
         params: the server's model.

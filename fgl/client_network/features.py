@@ -70,11 +70,11 @@ def flat_parameters(stack: Mapping[str, Tensor]) -> Tensor:
 
 
 def pooled_features(flat: Tensor, *, width: int | None = 100, l2: bool = True) -> Tensor:
-    """About 100 features per client: means over windows of parameters, centred and normalised.
+    """Pool each client's parameters into about 100 features, then centre and normalise them.
 
-    The means are over non-overlapping windows of ``max(1, P // width)`` parameters. Parameters
-    after the last full window are not used. A client's row is 0 if its features equal the mean over
-    clients, up to rounding.
+    A feature is the mean of ``max(1, P // width)`` consecutive parameters, called a window. Windows
+    do not overlap, and parameters after the last full window are not used. A client's row is 0 if
+    its features equal the mean over clients, up to rounding.
 
     Args:
         flat: float ``[k, P]``, one client's flattened parameters per row.

@@ -48,9 +48,9 @@ def fingerprints(graph: Graph) -> Tensor:
     """Hash of each graph in a collection; graphs with equal features and edges get equal hashes.
 
     The order of a graph's nodes does not change the graph's hash. The hash is computed by four
-    steps of neighbourhood aggregation. If these steps cannot distinguish two different graphs, both
-    graphs get one hash. If these steps can distinguish them, the probability of equal hashes is
-    only 2^-64.
+    steps of neighbourhood aggregation. Two different graphs get equal hashes if four steps of
+    aggregation cannot distinguish the graphs. Two graphs that four steps can distinguish get equal
+    hashes with a probability of only 2^-64.
 
     Example:
         >>> edges = torch.tensor([[0, 2], [1, 3]])

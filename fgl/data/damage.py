@@ -20,7 +20,7 @@ from .splits.free_pairs import Draws, FreePairs
 
 
 def lose_labels(graph: Graph, share: Share, *, generator: Draws = None) -> Graph:
-    """Remove ``round(share n)`` of a graph's n training examples from the training mask.
+    """Remove ``round(share * n)`` of a graph's n training examples from the training mask.
 
     Examples whose labels are all unknown (NaN) are not counted in n.
 
@@ -44,7 +44,7 @@ def lose_labels(graph: Graph, share: Share, *, generator: Draws = None) -> Graph
 
 
 def wrong_labels(graph: Graph, share: Share, *, generator: Draws = None) -> Graph:
-    """Change ``round(share n)`` of a graph's n training labels to other classes.
+    """Change ``round(share * n)`` of a graph's n training labels to other classes.
 
     All classes except the old class are equally likely. If ``y`` holds binary labels as floats, n
     counts only known labels, and a changed label is 1 minus the old label. Labels of validation and
@@ -234,7 +234,7 @@ def damaged(
 
 
 def lose_edges(graph: Graph, share: Share, *, generator: Draws = None) -> Graph:
-    """Remove ``round(share m)`` of a graph's m edges; an edge is removed in both directions.
+    """Remove ``round(share * m)`` of a graph's m edges; an edge is removed in both directions.
 
     Args:
         graph: a graph or a collection. In a collection, the fraction refers to the edges of all
@@ -253,12 +253,12 @@ def lose_edges(graph: Graph, share: Share, *, generator: Draws = None) -> Graph:
 
 
 def move_edges(graph: Graph, share: Share, *, generator: Draws = None) -> Graph:
-    """Move ``round(share m)`` of the m edges of a graph to other pairs of nodes.
+    """Move ``round(share * m)`` of the m edges of a graph to other pairs of nodes.
 
     A moved edge joins two nodes that no edge joined before. Both directions of a moved edge keep
     their weights, features and times. In a collection, an edge is moved only within its own graph.
     If the graph has too few unlinked pairs of nodes, as in an almost complete graph, fewer edges
-    than ``round(share m)`` are moved.
+    than ``round(share * m)`` are moved.
 
     Args:
         graph: an undirected graph or a collection of such graphs. Edges must not have relations,
@@ -309,7 +309,7 @@ def _other_directions(edges: Tensor, num_nodes: int) -> Tensor:
 
 
 def _drawn_edges(graph: Graph, share: float, generator: Draws) -> Tensor:
-    """Draw a fraction of the linked node pairs; bool mask of their edges, ``[num_edges]``."""
+    """Draw a fraction of the linked node pairs; return a bool mask of their edges."""
     low, high = graph.edge_index.cpu().sort(0).values
     pair, of_edge = (low * graph.num_nodes + high).unique(return_inverse=True)
     order = torch.randperm(pair.numel(), generator=generator)
@@ -318,7 +318,9 @@ def _drawn_edges(graph: Graph, share: float, generator: Draws) -> Tensor:
 
 
 def lose_features(graph: Graph, share: Share, *, generator: Draws = None) -> Graph:
-    """Set ``int(share k)`` of the k nonzero features of each node to 0.
+    """Set a fraction of each node's nonzero features to 0.
+
+    If a node has k nonzero features, ``int(share * k)`` of the features are set to 0.
 
     With one-hot features, k is 1, so every node loses its feature if `share` is 1, and no node
     loses its feature if `share` is below 1. A warning is given if no node of the graph loses a
@@ -374,8 +376,8 @@ def noisy_features(graph: Graph, deviation: Weight, *, generator: Draws = None) 
     Args:
         graph: a graph or a collection.
         deviation: standard deviation of the noise, at least 0. Choose a deviation that suits the
-            size of the features. For example, row-normalised features are small and need a small
-            deviation.
+            size of the features. For example, row-normalised features are small, so the noise
+            should have a small standard deviation.
         generator: random generator on the CPU; by default torch's global generator.
 
     Returns:

@@ -68,10 +68,10 @@ def load(
     graph. The node types are, in this order: papers (8920 feature columns), authors (1 column) and
     conferences (20 columns). The relations are ``(paper, by, author)``, ``(paper, at, conf)`` and
     their reverses. ``"chickenpox"`` and ``"england_covid"`` are time series with
-    ``x [num_nodes, num_times, 1]`` and ``y [num_nodes, num_times]``. The edges of the time series
-    are the edges in the files. In ``"england_covid"``, `edge_time` holds the day of each edge.
-    ``"metr-la-like"`` is a synthetic time series with the size of METR-LA.
-    `fgl.data.splits.windows` splits these time series.
+    ``x [num_nodes, num_times, 1]`` and ``y [num_nodes, num_times]``. Both time series keep all
+    edges of their files, including self-loops, and no reverse is added. In ``"england_covid"``,
+    `edge_time` holds the day of each edge. ``"metr-la-like"`` is a synthetic time series with the
+    size of METR-LA. `fgl.data.splits.windows` splits these time series.
 
     Args:
         name: name of the dataset.
@@ -85,9 +85,11 @@ def load(
             names everything that is not read, except the names in `ignore`.
 
     Returns:
-        The graph. The features x are a Tensor if the file stores them as a dense matrix. Such files
-        belong to GraphSAINT, Wiki-CS, the heterophilous graphs and ``attr_matrix`` of ``NAME.npz``.
-        Otherwise x is a float32 `SparseMatrix`, which ``x.to_dense()`` converts to a Tensor.
+        The graph. The features x are a Tensor if the files store them as a dense matrix. The files
+        of OGB, GraphSAINT, Wiki-CS, the heterophilous graphs and the time series contain a dense
+        matrix. A file ``NAME.npz`` of gnn-benchmark contains a dense matrix if it has an array
+        ``attr_matrix``. Otherwise x is a float32 `SparseMatrix`, which ``x.to_dense()`` converts to
+        a Tensor.
 
     Raises:
         ValueError: if the name is unknown, if a file is malformed or has a wrong checksum, or if

@@ -161,7 +161,7 @@ def _block(name: str, source: IO[bytes]) -> bytes:
 
 @contextmanager
 def _whole(url: str) -> Iterator[None]:
-    """Replace an error about a zip file with a one-sentence error."""
+    """Convert errors that a damaged zip file causes to a ValueError with a text of one sentence."""
     try:
         yield
     except DAMAGES as error:

@@ -1,4 +1,4 @@
-"""Hidden nodes: remove nodes from a graph, and list the remaining nodes' removed neighbours."""
+"""Removal of nodes from a graph; the removed neighbours of each remaining node are recorded."""
 
 from typing import NamedTuple
 

@@ -54,11 +54,12 @@ def large_graph(
     weight, but at most `max_degree`. The first end of an edge is drawn from all nodes. The second
     end is drawn from the first end's community, from the first end's class, or from all nodes. Both
     ends are drawn with probabilities proportional to the nodes' weights. A hub (a node with a very
-    high degree) is joined to no more than about half of the nodes in its community. The same limit
-    applies to the nodes in its class. All further edges of a hub may end at any node. A stray node
-    keeps its edges, but gets the class of a random node. The fraction of stray nodes is `strays`.
-    Node ids are random. A node of class y has normal features with mean ``signal * centre[y]``. The
-    centres themselves are drawn from the standard normal distribution.
+    high degree) is joined to no more than about half of the nodes in its community. Likewise, a hub
+    is joined to no more than about half of the nodes in the hub's class. All further edges of a hub
+    may end at any node. A stray node keeps its edges, but gets the class of a random node. The
+    fraction of stray nodes is `strays`. Node ids are random. A node of class y has normal features
+    with mean ``signal * centre[y]``. The centres themselves are drawn from the standard normal
+    distribution.
 
     ``fgl.data.load("arxiv-like")`` and ``load("products-like")`` have the sizes of ogbn-arxiv and
     of ogbn-products. Generating ``products-like`` takes 7 GB of memory and one minute.
@@ -147,8 +148,8 @@ def _edges(
 ) -> Tensor:
     """At most `num_edges` distinct edges without self-loops, int64 ``[2, *]``.
 
-    The function numbers the nodes by class. `place` contains each node's id in the result, where
-    ids are random.
+    The function numbers the nodes by class. In the result, nodes have random ids instead. `place`
+    contains each node's id in the result.
 
     Each node is in two of the `groups`: a community, and a class that contains the community. An
     edge's second end is drawn from the first end's community with probability ``shares[0]``, from

@@ -208,12 +208,12 @@ def neighbour_sums(
         graph: the whole graph.
         parts: int64 node ids, one tensor per client. No node may be in two parts.
         hops: 0, 1 or 2.
-        total: a function that adds up the clients' parts of the requested rows. Its argument is the
-            list of graphs that `asked_rows` returns. This function returns two values: the rows for
-            each client (float64 ``[rows, F + 1]``), and the number of bytes sent. With two hops,
-            clients also request the rows of their neighbours at other clients. The last entry of a
-            row is the degree of the row's node. The sums do not include nodes that no client holds.
-            By default the rows are added without encryption.
+        total: a function that adds up the clients' parts of the requested rows. The only argument
+            of `total` is the list of graphs that `asked_rows` returns. The function `total` returns
+            two values: the rows for each client (float64 ``[rows, F + 1]``), and the number of
+            bytes sent. With two hops, clients also request the rows of their neighbours at other
+            clients. The last entry of a row is the degree of the row's node. The sums do not
+            include nodes that no client holds. By default the rows are added without encryption.
 
     Raises:
         ValueError: if `hops` is below 0 or above 2, if a node is in two parts, or if `total` is
@@ -272,7 +272,7 @@ def _scipy(matrix: SparseMatrix) -> Any:
 
 
 def _with_neighbours(own: Graph, whole: Graph, cut: Borders) -> Graph:
-    """Append to a client's graph its neighbours at other clients and the connecting edges."""
+    """Extend a client's graph by adjacent nodes of other clients and the edges from these nodes."""
     weight: Any = whole.edge_weight
     ids, place = whole.edge_index[0, cut.edge].unique(return_inverse=True)
     x = rows_of(whole.x, ids)

@@ -40,7 +40,7 @@ def geometric_median(
         Dict from name to ``[...]``, with the stack's dtypes.
 
     Raises:
-        TooManyBad: if ``2 bad >= K``.
+        TooManyBad: if `bad` is at least half of the number K of clients.
         ValueError: if `steps` or `eps` is out of range.
 
     Example:

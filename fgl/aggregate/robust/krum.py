@@ -29,7 +29,7 @@ def krum(stack: Stack, *, bad: int, neighbours: int | None = None) -> dict[str, 
         entries is selected, so the order of the clients does not matter.
 
     Raises:
-        TooManyBad: if ``2 bad >= K``.
+        TooManyBad: if `bad` is at least half of the number K of clients.
         ValueError: if `neighbours` is not between 1 and K - 1.
 
     Example:
@@ -62,7 +62,7 @@ def multi_krum(
         Dict from name to ``[...]``, with the stack's dtypes.
 
     Raises:
-        TooManyBad: if ``2 bad >= K``.
+        TooManyBad: if `bad` is at least half of the number K of clients.
         ValueError: if `keep` or `neighbours` is out of range.
 
     Example:

@@ -23,7 +23,7 @@ def median(stack: Stack, *, bad: int = 0) -> dict[str, Tensor]:
         bit-identical result.
 
     Raises:
-        TooManyBad: if ``2 bad >= K``.
+        TooManyBad: if `bad` is at least half of the number K of clients.
 
     Example:
         >>> median({"w": torch.tensor([[0.0], [1.0], [1e9]])}, bad=1)
@@ -58,7 +58,7 @@ def trimmed_mean(stack: Stack, *, bad: int) -> dict[str, Tensor]:
         bit-identical result.
 
     Raises:
-        TooManyBad: if ``2 bad >= K``.
+        TooManyBad: if `bad` is at least half of the number K of clients.
 
     Example:
         >>> trimmed_mean({"w": torch.tensor([[0.0], [1.0], [3.0], [1e9]])}, bad=1)

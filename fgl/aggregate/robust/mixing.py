@@ -19,8 +19,8 @@ def bucket_means(
 
     Args:
         stack: dict from name to ``[K, ...]``, or to K tensors ``[...]``.
-        size: number of clients in a bucket, at least 1; the last bucket may have fewer. With 1 the
-            clients are not averaged.
+        size: number of clients in a bucket, at least 1; the last bucket may have fewer. If `size`
+            is 1, no clients are averaged.
         generator: source of randomness for the buckets; by default torch's global generator.
 
     Returns:
@@ -53,13 +53,14 @@ def nearest_means(stack: Stack, *, bad: int) -> dict[str, Tensor]:
 
     Args:
         stack: dict from name to ``[K, ...]``, or to K tensors ``[...]``.
-        bad: largest number of bad clients; with 0 every client is replaced by the mean.
+        bad: largest number of bad clients. If `bad` is 0, every client is replaced by the mean of
+            all clients.
 
     Returns:
         Dict from name to ``[K, ...]``, which can be passed to a robust mean.
 
     Raises:
-        TooManyBad: if ``2 bad >= K``.
+        TooManyBad: if `bad` is at least half of the number K of clients.
 
     Example:
         >>> nearest_means({"w": torch.tensor([0.0, 1.0, 2.0, 1e3])}, bad=1)

@@ -46,7 +46,7 @@ def check_minority(bad: int, clients: int) -> None:
     """Raise an error unless `bad` is less than half of the number of clients.
 
     Raises:
-        TooManyBad: if ``2 bad >= K``.
+        TooManyBad: if `bad` is at least half of the number K of clients.
     """
     check_number("bad", bad, at_least=0, integer=True)
     expected = f"bad to be less than half of the {clients} clients"

@@ -45,8 +45,8 @@ def major_label_partition(
         num_major: number of major labels per client.
         major_rate: fraction of a client's sample that has a major label. With 0, the whole sample
             is drawn from the whole pool.
-        share: fraction of the N nodes that a client draws.
-        global_share: fraction of the N nodes in the global test graph.
+        share: size of a client's sample, as a fraction of the N nodes.
+        global_share: size of the global test graph, as a fraction of the N nodes.
         num_test: number of test nodes per client.
         seed: random seed.
 

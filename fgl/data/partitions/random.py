@@ -102,10 +102,9 @@ def overlapping_partition(
         proportions: for each client, the fraction of the nodes that it draws, between 0 and 1.
             Numbers of nodes are rounded.
         common: fraction of the nodes that all clients hold (the overlap ratio in the paper's Table
-            6). The common nodes are drawn first. Any node that is not common is missing from at
-            least one client. By default no common nodes are drawn, and clients draw independently.
-            The probability that all clients hold a given node is then the product of all
-            `proportions`.
+            6). The common nodes are drawn first. Apart from the common nodes, no node is held by
+            all clients. By default no common nodes are drawn, and clients draw independently. The
+            probability that all clients hold a given node is then the product of all `proportions`.
         seed: random seed.
 
     Returns:

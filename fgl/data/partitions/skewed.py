@@ -33,8 +33,8 @@ def dirichlet_partition(
     only once. With three or more classes, the added excess may raise another probability above
     `cap`. The examples are assigned one by one: a client is drawn from the clients that are not
     full, and this client draws a class from its class distribution. If no example of this class is
-    left, the client draws a class again. The client gets the last of the remaining examples of the
-    class.
+    left, the client draws a class again. From the remaining examples of this class, the client gets
+    the example with the largest id.
 
     Sometimes no class with a positive probability in p_i has examples left. Client i then draws one
     of the classes with remaining examples, with equal probabilities.
@@ -213,11 +213,11 @@ def _capped(mix: np.ndarray, cap: float) -> np.ndarray:
 
 
 def quantile_labels(y: Tensor, bins: Several) -> Tensor:
-    """Label numbers by quantile; the labels are about equally frequent among the known numbers.
+    """Assign a label to each number by quantiles, so that labels are about equally frequent.
 
-    Known numbers get one of `bins` labels. In ``dirichlet_partition(quantile_labels(y, 4),
-    num_clients, alpha=0.5)``, some clients get mostly small numbers, and some get mostly large
-    numbers.
+    Each known number gets one of `bins` labels. In
+    ``dirichlet_partition(quantile_labels(y, 4), num_clients, alpha=0.5)``, some clients get mostly
+    small numbers, and some get mostly large numbers.
 
     Args:
         y: float ``[n]``; NaN means unknown.
@@ -225,8 +225,8 @@ def quantile_labels(y: Tensor, bins: Several) -> Tensor:
 
     Returns:
         int64 ``[n]``: labels from 0 for the smallest numbers to ``bins - 1`` for the largest
-        numbers. Unknown numbers get the label `bins`. Equal numbers get equal labels. If many
-        numbers are equal, some labels may therefore not occur.
+        numbers. Unknown numbers get one further label, the integer value of `bins`. Equal numbers
+        get equal labels. If many numbers are equal, some labels may therefore not occur.
 
     Raises:
         TypeError: if `y` is not floating point.

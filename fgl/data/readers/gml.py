@@ -39,7 +39,7 @@ def read_gml(
     Raises:
         ValueError: if the file is missing or malformed.
 
-    Source: Adamic & Glance, The Political Blogosphere and the 2004 U.S. Election, LinkKDD 2005
+    Source: Adamic and Glance 2005, https://doi.org/10.1145/1134271.1134277
     """
     (path,) = need(folder, [f"{name}.gml"])
     network = _parsed(path, path.read_bytes().decode("utf-8-sig", errors="replace"))

@@ -100,7 +100,7 @@ def _collection(folder: Path, split: Path, ignore: Collection[str]) -> Graph:
 
 
 def _of_pairs(folder: Path, split: Path, ignore: Collection[str]) -> Graph:
-    """Read the graph of a folder in which the split consists of pairs."""
+    """Read an ogbl folder: the graph, and the training, validation and test pairs."""
     paths = need(split, [f"{role}.pt" for role in ROLES])
     contents = [_tensors(path, ignore) for path in paths]
     directed = "source_node" in contents[0]
@@ -181,9 +181,9 @@ def _fields(
 ) -> tuple[dict[str, Any], NDArray[np.int64]]:
     """Join the fields of a folder's graphs into one graph; also return each graph's node count.
 
-    Without `edge_files`, the edges are those in the files. With `edge_files`, edges have fields,
-    and the reverse of each edge is added. Reverses are not added if `directed` is True, or if every
-    edge in the files has its reverse.
+    If `edge_files` is empty, the edges are exactly the edges in ``edge.csv.gz``. Otherwise edges
+    get the fields that `edge_files` names, and the reverse of each edge is added. Reverses are not
+    added if `directed` is True, or if every edge in the files has its reverse.
     """
     tables = [file.name.removesuffix(".csv.gz") for file in sorted(folder.glob("*.csv.gz"))]
     read = {*KNOWN, *others, *edge_files}

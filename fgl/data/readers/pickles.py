@@ -85,14 +85,17 @@ GLOBALS: dict[tuple[str, str], Any] = {
 
 
 def read_pickle(content: bytes | IO[bytes]) -> Any:
-    """Read a pickled array, matrix (as a `SimpleNamespace` of its fields) or dict of these.
+    """Read a pickle of an array, of a SciPy CSR matrix, or of a dict of arrays, matrices or lists.
+
+    A matrix is returned as a `SimpleNamespace` of the matrix's fields.
 
     Args:
         content: a pickle of protocol 2, 3 or 4, written by Python 2 or 3; or a file with such a
             pickle.
 
     Raises:
-        ValueError: if a global is not supported. A damaged file can raise exceptions of any kind.
+        ValueError: if the pickle names a function or a class that is not in `GLOBALS`. A damaged
+            file can raise exceptions of any kind.
 
     Example:
         >>> import pickle

@@ -26,7 +26,8 @@ def read_wiki_cs(
     """Read the graph in ``data.json`` of Wiki-CS, with the masks of one of the file's splits.
 
     The graph is undirected, without self-loops and repeats. `val_mask` is read from ``val_masks``.
-    The nodes of ``stopping_masks`` are in no mask. One set of test nodes is used in all splits.
+    ``stopping_masks`` are not read, so nodes for early stopping are in no mask of the graph. One
+    set of test nodes is used in all splits.
 
     Args:
         folder: the folder with ``data.json``.

@@ -216,7 +216,7 @@ def _keeps_fields(graph: Graph) -> str:
 
 
 def _across(graph: Graph) -> dict[tuple[int, int], float]:
-    """Pairs of different relations in `turned_relations`; empty if the graph has no relations."""
+    """The result of `turned_relations` without pairs (r, r); empty if edges have no relations."""
     if graph.edge_type is None:
         return {}
     turned = turned_relations(graph.edge_index, graph.edge_type, graph.num_nodes)

@@ -1,9 +1,9 @@
 """Pairs of nodes encoded as numbers, and samplers that draw pairs without an edge.
 
 Nodes may belong to groups, called sides: node types, roles as source or target, or the colours of a
-bipartite graph. Edges then join only certain combinations of sides. For example, an edge may join a
-user to an item, but never a user to a user. A pair of two users can never be an edge, so this pair
-is useless as a negative example.
+bipartite graph. An edge can join only nodes of certain sides. For example, an edge may join a user
+to an item, but never a user to a user. A pair of two users can never be an edge, so this pair is
+useless as a negative example.
 """
 
 from typing import Any
@@ -100,10 +100,10 @@ class FreeCells(_Free):
 
         Args:
             rows: int64 ``[p]``, the rows for which columns are drawn; repeats are allowed.
-            like: int64 ``[p]``, one column for each entry of `rows`. If `like` is given, the result
-                is a random permutation of these columns. In the permutation, a row may get a column
-                in which the row's cell is not empty. If no swap with a second row helps, this row
-                gets the column of a random empty cell of the row.
+            like: int64 ``[p]``, a column of the table for each given row. If `like` is given, the
+                result is a random permutation of the columns in `like`. In the permutation, a row
+                may get a column in which the row's cell is not empty. If no swap with a second row
+                helps, this row gets the column of a random empty cell of the row.
             generator: random generator on the CPU; by default torch's global generator.
 
         Returns:
@@ -126,7 +126,10 @@ class FreeCells(_Free):
     def _reordered(
         self, first: Tensor, like: Tensor, otherwise: Tensor, generator: Draws
     ) -> Tensor:
-        """Permute the columns in `like` among the rows; `otherwise` replaces taken cells."""
+        """Assign the columns in `like` to the rows, as a random permutation.
+
+        If a row's new cell is taken, and no swap helps, the row gets its column in `otherwise`.
+        """
 
         def is_taken(rows: Tensor, columns: Tensor) -> Tensor:
             return torch.isin(first[rows] + columns, self._keys)
@@ -211,7 +214,7 @@ class FreePairsLike:
 
 
 def _by_side(edges: Tensor, side: Tensor, directed: bool) -> Tensor:
-    """Order the two ends of each undirected edge by the numbers of their sides."""
+    """Turn each undirected edge so that its first end is on the side with the smaller number."""
     if directed:
         return edges
     turned = side[edges[0]] > side[edges[1]]
@@ -230,12 +233,13 @@ def _free_between(
 
 
 def sides_of(node_type: Tensor | None, edges: Tensor, num_nodes: int) -> Tensor | None:
-    """The side (type, role or colour) of each node; edges join only certain combinations of sides.
+    """The side (type, role or colour) of each node; edges join only nodes of certain sides.
 
     If nodes have types, the side is the type. If there are no types, and no node is both a source
     and a target, the side is 0 for sources, 1 for targets and 2 for nodes without an edge.
     Otherwise, a connected part of the graph has two sides if it is bipartite: all cycles of the
-    part have even lengths. An example is a graph of users and items with edges in both directions.
+    part have even lengths. For instance, a graph of users and items with edges in both directions
+    is bipartite.
 
     Returns:
         int64 ``[num_nodes]``, or None if nodes have no sides.
@@ -316,7 +320,7 @@ def keys_of(edge_index: Tensor) -> Tensor:
 
 
 def pairs_of(keys: Tensor) -> Tensor:
-    """Decode numbers from `keys_of` to edges ``[2, *]``, with u in row 0 and v in row 1."""
+    """Decode the numbers that `keys_of` returns; edges ``[2, *]`` have u in row 0, v in row 1."""
     v = ((1 + (1 + 8 * keys.double()).sqrt()) / 2).long()
     v = v - (v * (v - 1) // 2 > keys).long()  # the root may be one too large, never too small
     return torch.stack([keys - v * (v - 1) // 2, v])
@@ -336,6 +340,6 @@ def key_of_each(edge_index: Tensor, num_nodes: int) -> Tensor:
 
 
 def directed_pairs(keys: Tensor, num_nodes: int) -> Tensor:
-    """Decode numbers from `directed_keys` to edges ``[2, *]``, in the order of the numbers."""
+    """Decode the numbers that `directed_keys` returns; edges ``[2, *]`` keep the numbers' order."""
     u, v = keys // (num_nodes - 1), keys % (num_nodes - 1)
     return torch.stack([u, v + (v >= u).long()])

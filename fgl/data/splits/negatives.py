@@ -26,17 +26,17 @@ def with_negatives(
     message edge, or in a pair of the same window or an earlier window. Nodes that occur only in
     later windows are therefore never drawn.
 
-    In a graph of users and items without node types, edges lead only from one group of nodes to a
-    second group. In such a graph, new targets are drawn only from the targets of edges.
+    Suppose that a graph without node types has edges only from users to items. Each new target is
+    then an item.
 
     Args:
         graph: a graph with pairs and masks, such as the result of `split_by_time`. If the graph has
             `edge_label_type`, a new pair may be an edge of a different relation.
         seed: random seed.
-        negatives: distribution of the new targets. With "uniform", all targets are equally likely.
-            True edges lead to nodes of high degree more often than the new pairs do, so a model can
-            recognise true edges by the target's degree. With "degree", the original targets of the
-            window are randomly reassigned to the sources.
+        negatives: how the new target of an added (negative) pair is drawn. With "uniform", all
+            targets are equally likely. True edges lead to nodes of high degree more often than the
+            new pairs do, so a model can recognise true edges by the target's degree. With "degree",
+            the original targets of the window are randomly reassigned to the sources.
 
     Returns:
         The graph with the new pairs at the end. A new pair is in the mask of its original pair.
@@ -120,7 +120,8 @@ class Window:
     Args:
         graph: a graph with pairs and masks.
         names: names of the masks of this window and of all earlier windows.
-        by_degree: whether the targets of the given pairs are permuted. If False, all targets are
+        by_degree: whether the drawn targets are a permutation of the given pairs' targets, so that
+            nodes of high degree are drawn more often than other nodes. If False, all targets are
             equally likely.
     """
 

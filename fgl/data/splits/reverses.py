@@ -27,8 +27,8 @@ def turned_relations(
         edges: int64 ``[2, num_edges]``; repeats are allowed, and self-loops are ignored.
         relation: int64 ``[num_edges]``; None means a single relation, 0.
         num_nodes: number of nodes.
-        only: a relation. If given, only pairs with ``r = only`` are searched. By default all pairs
-            are searched.
+        only: number of the relation r for which relations s are searched. By default all pairs of
+            relations are searched.
 
     Returns:
         ``{(r, s): share}``, where share is the fraction of relation r's distinct edges whose
@@ -83,11 +83,13 @@ def _shares(
 def copying_relations(
     edges: Tensor, relation: Tensor, only: int, num_nodes: int
 ) -> dict[int, float]:
-    """Find relations that contain most edges of the relation `only`, with the same direction.
+    """Find relations that contain most edges of a given relation, with the same direction.
+
+    The argument `only` is the number of the given relation.
 
     Returns:
         ``{s: share}`` with one entry for each such relation s. The share is the fraction of the
-        distinct edges of the relation `only` that relation s also contains. `turned_relations`
+        distinct edges of the given relation that relation s also contains. `turned_relations`
         defines "most".
 
     Example:
@@ -167,7 +169,7 @@ def symmetric(edges: Tensor, num_nodes: int) -> bool:
 
 
 def all_reversed(keys: Tensor, num_nodes: int) -> bool:
-    """Like `symmetric`, for edges encoded as ``source * num_nodes + target`` and then sorted."""
+    """Whether every edge has its reverse; the arguments are as for `reversed_share`."""
     for step in (keys.numel() // SAMPLE + 1, 1):
         sample = keys[::step]
         back = (sample % num_nodes) * num_nodes + sample // num_nodes
@@ -267,7 +269,7 @@ def check_reverses(
 
 
 def warn_of_copies(edges: Tensor, relation: Tensor, edge_type: int, num_nodes: int) -> None:
-    """Warn if the message edges of a second relation include most edges of this relation."""
+    """Warn if most edges of relation `edge_type` are also message edges of a second relation."""
     for other, share in copying_relations(edges, relation, edge_type, num_nodes).items():
         warn(
             f"Expected few messages to be copies of pairs, but relation {other} has {share:.0%} of "
