@@ -95,8 +95,8 @@ def letters(
             seed of the client's own mask.
         keys: uint8 ``[n, 64]``, the public keys of all clients.
         threshold: number of shares that are needed to recover a secret.
-        about: bytes that identify the exchange. Decryption of a letter fails if the reader uses
-            other bytes.
+        about: bytes that identify the exchange. An encrypted message can be decrypted only with the
+            same bytes.
         draw: function that returns a given number of random bytes.
 
     Returns:

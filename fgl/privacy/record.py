@@ -1,4 +1,4 @@
-"""Privacy records in a server's state. A record counts each client's replies per noise mechanism."""
+"""Privacy records in a server's state: each client's number of replies per noise mechanism."""
 
 import math
 from collections.abc import Iterable, Mapping
