@@ -26,15 +26,15 @@ class Reads(NamedTuple):
     """The fields of a graph that a `forward` method reads, found by the names of its parameters.
 
     Args:
-        edge_index: True if the forward reads edges or positions in PyG's format. Otherwise the
-            first arguments of the forward are `Graph.inputs`.
+        edge_index: True if `forward` reads edges or positions in PyG's format. Otherwise the first
+            arguments of `forward` are `Graph.inputs`.
         names: parameters that are passed by name, in order.
         needed: the parameters in `names` that have no default.
         strange: the names of parameters that have no default and are not fields of a graph.
         unnamed: True if the name of the first parameter is not a field of a graph. The first
             parameter then gets the features.
-        alone: the parameter's name if the forward has exactly one parameter. In this case,
-            `predict` raises a TypeError.
+        alone: the parameter's name if `forward` has exactly one parameter. In this case, `predict`
+            raises a TypeError.
 
     Example:
         >>> reads(fgl.nn.GCN(4, 8, 2)).names
@@ -136,7 +136,7 @@ def standing_in(model: nn.Module, own: nn.Module) -> Iterator[None]:
 
 
 def stand_in(model: nn.Module) -> nn.Module:
-    """The module that `predict` calls for a model: the model itself, except inside `standing_in`.
+    """Return the given model, or the module that replaces the model inside `standing_in`.
 
     Example:
         >>> model = torch.nn.Linear(1, 1)
@@ -175,17 +175,18 @@ def predict(
         params: dict of all parameters and buffers of the model, with the names in
             ``model.state_dict()``.
         graph: the graph.
-        options: keyword arguments for the forward, such as ``return_embedding=True``.
+        options: keyword arguments for the model's `forward` method, such as
+            ``return_embedding=True``.
 
     Returns:
-        The forward's output.
+        The output of the `forward` method.
 
     Raises:
         ValueError: if the graph lacks a field for a parameter without a default, or if `params`
             lacks a tensor of the model.
-        TypeError: if the forward requires a field that no graph has, if the forward calls PyG's
-            layers but has no parameter `edge_index`, or if the forward reads `edge_index` and the
-            features are sparse.
+        TypeError: if `forward` requires a field that no graph has, if `forward` calls PyG's layers
+            but has no parameter `edge_index`, or if `forward` reads `edge_index` and the features
+            are sparse.
 
     Example:
         >>> graph = fgl.Graph(torch.eye(2), torch.tensor([[0], [1]]))
@@ -272,9 +273,10 @@ def _tied(model: nn.Module) -> dict[str, str]:
 
 
 def _second_paths(model: nn.Module) -> set[str]:
-    """All names except the first of tensors whose module the model contains several times.
+    """Redundant names of tensors in modules that the model contains several times.
 
-    `torch.func.functional_call` must get only one name of such a tensor. With several names,
+    Each tensor of such a module has several names. All of these names except the first are
+    redundant. `torch.func.functional_call` must get the tensor under one name. With several names,
     `functional_call` would replace the tensor several times. After the call, the model would keep
     the replacement instead of the original tensor.
     """

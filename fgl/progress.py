@@ -26,7 +26,7 @@ def shown(
     work is one call that cannot report progress.
 
     Args:
-        what: the work, as text before the numbers.
+        what: description of the work; the bar or the printed line begins with this text.
         total: number of units of work, if known.
         unit: the unit; ``"B"`` for bytes.
         long: whether the work is known to take long.

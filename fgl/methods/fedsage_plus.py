@@ -7,7 +7,8 @@ three:
 - ``OFFER``: a client sends its offer, the neighbours that it generates for its training nodes;
 - ``JUDGE``: a client compares every other client's offer with neighbours in its own graph. The
   client computes a loss for each offer, and sends the loss's gradient with respect to the offer;
-- ``STEP``: a client takes a step on its own loss plus the returned gradients.
+- ``STEP``: a client takes one optimiser step. The step reduces the client's own loss and the other
+  clients' losses, of which the client knows only the returned gradients.
 
 In ``OFFER``, a client samples noise and dropout masks, and stores them under ``"drawn"``. From
 these samples, the client can generate exactly the same neighbours again in ``STEP``. The returned
@@ -89,8 +90,8 @@ def fedsage_plus(
             `fgl.nn.NeighbourGenerator`.
         weight: b, at least 0.
         neighbours: ``(graph, count, width) -> features, number``. In each epoch, this function
-            samples real neighbours. A client compares the neighbours that other clients generated
-            with these real neighbours.
+            samples real neighbours from a client's graph. The client then compares the generated
+            neighbours of other clients to these real neighbours.
 
     Raises:
         ValueError: if `weight` is negative, or if `fedavg` does not sample local steps.
@@ -262,7 +263,7 @@ def check_upload(model: Any, message: Any, client: int, state: State, most: floa
 
 
 def check_offer(model: Any, message: Any, most: float) -> None:
-    """Require P neighbours and two counts in each row, and at most `most` rows."""
+    """Require neighbours and two numbers for each node, and at most the given number of nodes."""
     generated, count, missing = (message[name] for name in UPLOADS[OFFER])
     _check(model, "made", generated, count.numel())
     want = "count to be a number for each node"

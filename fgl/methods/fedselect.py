@@ -2,12 +2,12 @@
 
 In addition to its trained model, a client keeps three tensors for each weight:
 
-- ``"mask"``, which marks the entries that are personal from now on;
-- ``"held"``, which marks the entries that were personal in the client's last round. When a model
-  arrives, the client replaces these entries, and no others, by its own values. An entry that was
-  selected at the end of the last round starts from the server's mean.
-- ``"reference"``, which contains the values of the weight at the client's last selection. The next
-  selection compares the weight's values after training with ``"reference"``.
+- ``"mask"`` marks the entries that are personal from now on.
+- ``"held"`` marks the entries that were personal in the client's last round. When a model arrives,
+  the client replaces these entries, and no others, by its own values. An entry that was selected at
+  the end of the last round starts from the server's mean.
+- ``"reference"`` is a copy of the weight, which the client renews at each selection. In its next
+  selection, the client compares the trained weight to this copy.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -162,10 +162,10 @@ def interleaved(
 
 
 def marked(steps: Iterable[tuple[Graph, Any]], own: bool) -> Iterator[tuple[Graph, dict[str, Any]]]:
-    """Steps of one pass; the context tells each step which entries the pass changes.
+    """Yield the local steps of one pass, and add the kind of the pass to each step's context.
 
-    The context's ``"moves_own"`` is True for a pass that changes the personal entries, and False
-    for a pass that changes the shared entries.
+    The entry ``"moves_own"`` of the context is True for a pass that changes the personal entries,
+    and False for a pass that changes the shared entries.
 
     Example:
         >>> graph = fgl.Graph(torch.eye(2), torch.tensor([[0], [1]]))

@@ -43,10 +43,10 @@ def fedspa(fedavg: Method, *, feature_share: PositiveShare = 0.2) -> Method:
     The public code differs in five ways. In the public code, F also depends on labels of validation
     and test nodes, so F reveals test labels to the server. Here F depends only on labels of
     training nodes. In the public code, the server shuffles the list of clients without shuffling
-    the list of energies. So a client can get the weight that belongs to another client's energy.
-    Here a client's weight always comes from the client's own energy. The public code divides by 0
-    if all energies are equal; this method gives all clients equal weights. If all sampled features
-    of a client are 0, the public code again divides by 0. Here the energy of such a client is zero.
+    the list of energies. So a client's weight can be computed from another client's energy. Here a
+    client's weight is always computed from the client's own energy. The public code divides by 0 if
+    all energies are equal; this method gives all clients equal weights. If all sampled features of
+    a client are 0, the public code again divides by 0. Here the energy of such a client is zero.
     The public code applies dropout during evaluation. In a directed graph, the public code uses
     edges in both directions. Its ``M x`` averages features over the targets of a node's outgoing
     edges, but its sums over neighbours are over the sources of the incoming edges. Here averages

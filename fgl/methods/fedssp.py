@@ -42,10 +42,10 @@ def fedssp(fedavg: Method, *, weight: Weight = 25.0, draw: bool = True) -> Metho
 
     - The public code runs only on a GPU. In the public code, the preference stays zero: the loss
       reads a copy of the preference, and the optimiser does not train this copy. During evaluation,
-      the public code does not add the preference at all. Here the task's optimiser trains the
-      preference, and the deployed model contains it. The public code also declares an SGD optimiser
-      for the preference, with a learning rate of .005. However, the public code never resets the
-      preference's gradient to zero.
+      the public code does not add the preference at all. Here the task's optimiser updates the
+      preference vector, and the deployed model adds this vector to embeddings. The public code also
+      declares an SGD optimiser for the preference, with a learning rate of .005. However, the
+      public code never resets the preference's gradient to zero.
     - The public code resets its moving average of embeddings in each step. So the average is only
       half of the step's mean embedding. The public code's tau of 100 corresponds to ``weight=25``.
     - The public code creates a new AdamW for each step. This is equivalent to

@@ -45,17 +45,18 @@ def fedtad(
     fit: Weight = 1.0,
     diversity: Weight = 1.0,
 ) -> Method:
-    """Run FedAvg, and distil reliable clients' models into the mean on generated graphs (FedTAD).
+    """Run FedAvg, and train the mean model to imitate clients' models on generated graphs (FedTAD).
 
     A client also sends its reliability for each class (see `class_reliability`). ``w_kc`` is client
     k's reliability for class c, divided by the sum of all participants' reliabilities for class c.
     The server trains for `epochs` epochs per round. In each epoch, the server samples noise z and
-    generates a graph of `num_nodes` nodes, with the same number of nodes for every class. Nodes of
-    class c have the features ``x = G(z, c)``, where G is the generator. Each node is connected to
-    `neighbours` nodes: those whose features have the largest cosine with the node's features. The
-    node itself is one of these nodes. Then G takes `generator_steps` Adam steps on
-    ``fit L_CE - L_div + diversity L_dis``. After that, the mean model takes `distil_steps` Adam
-    steps on ``L_div``. The terms are:
+    generates a graph of `num_nodes` nodes. The nodes are divided evenly among the classes, and the
+    last class also gets the remaining nodes. Nodes of class c have the features ``x = G(z, c)``,
+    where G is the generator. Each node is connected to `neighbours` nodes: those whose features
+    have the largest cosine with the node's features. The node itself is one of these nodes. Then G
+    takes `generator_steps` Adam steps on ``lambda_1 L_CE - L_div + lambda_2 L_dis``, where lambda_1
+    and lambda_2 are the arguments `fit` and `diversity`. After that, the mean model takes
+    `distil_steps` Adam steps on ``L_div``. The terms are:
 
     - ``L_CE = sum_k sum_c w_kc mean_{i of c} CE(f_k(x)_i, c)``, where f_k is the model of client k;
     - ``L_div = sum_k sum_c w_kc mean_{i of c} |f(x)_i - f_k(x)_i|``, where f is the mean model, and
@@ -72,9 +73,9 @@ def fedtad(
     the topology features are the return probabilities of the paper. Another function can be passed
     as `topology`. The public code's GCN also applies dropout during evaluation. Here dropout is
     applied only in the mean model, and only in training. If no client has a class c, all
-    reliabilities for c are 0, and the public code divides 0 by 0. Here ``w_kc`` is then 0. In the
-    public code, a client's weight is its number of nodes, and clients keep their Adam state. Here
-    the task determines the weights and whether the state is kept.
+    reliabilities for c are 0, and the public code divides 0 by 0. Here ``w_kc`` is 0 for such a
+    class. In the public code, a client's weight is its number of nodes, and clients keep their Adam
+    state. Here the task determines the weights and whether the state is kept.
 
     Args:
         fedavg: FedAvg built for a task; the server must send the mean of the models.
@@ -139,7 +140,10 @@ def fedtad(
         return messages, {**new, "model": learnt, **more}
 
     def prepared(teachers: list[Any], reliable: Tensor) -> Lesson:
-        """The losses of a round; the generated nodes are distributed evenly over the classes."""
+        """Losses of one round, for generated graphs with equally many nodes of each class.
+
+        The last class also gets the remaining nodes.
+        """
         labels = torch.arange(num_nodes, device=reliable.device)
         labels = (labels // (num_nodes // classes)).clamp(max=classes - 1)
         weight = shares(reliable)[:, labels] / labels.bincount()[labels]
@@ -210,7 +214,7 @@ class Lesson:
     def of_generator(
         self, net: Params, params: Params, z: Tensor, *, fit: float, diversity: float
     ) -> Tensor:
-        """The generator's loss: ``fit L_CE - L_div + diversity L_dis``."""
+        """The generator's loss ``lambda_1 L_CE - L_div + lambda_2 L_dis`` (see `fedtad`)."""
         graph = self.graph(net, z)
         student, taught = fed.predict(self.model, params, graph), self.taught(graph)
         wrong = torch.nn.functional.cross_entropy(

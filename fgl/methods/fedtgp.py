@@ -141,13 +141,13 @@ def largest_gap(rows: Tensor, has: Tensor) -> Tensor:
 def descend(params: Params, rows: Tensor, own: Tensor, margin: Tensor, lr: float) -> None:
     """Take one SGD step, which changes a network of prototypes in place (FedTGP, Eq. 8).
 
-    The loss is the mean of ``-log softmax_c(-||C - z_c|| - margin [c is the class])`` over the
-    prototypes C. A formula computes the gradient, since autograd takes more than twice as long, and
-    a round has hundreds of steps.
+    The loss is the mean of ``-log softmax_c(-||p - z_c|| - margin [c is the class of p])`` over the
+    clients' prototypes p. A formula computes the gradient, since autograd takes more than twice as
+    long, and a round has hundreds of steps.
 
     Args:
         params: a network from `drawn_like`; changed in place.
-        rows: C, float ``[n, d]``, prototypes of clients.
+        rows: float ``[n, d]``, the prototypes p of all clients.
         own: float ``[n, C]``, the classes of the prototypes in one-hot form.
         margin: scalar.
         lr: learning rate.

@@ -52,11 +52,11 @@ def fggp(
     which predicts with prototypes from the last rounds. Therefore the authors' last layer starts
     every round from its initial weights. Here the last layer is averaged like all other layers. The
     authors' network has three layers and uses batch norm without parameters. Here the network is a
-    `GCN`. Here clients have the weights of `fedavg`. In the authors' code, a client's weight is its
-    number of nodes. Here P_1 is computed after training. Here dropout is off while P_1 is computed,
-    and while the nearest nodes are found. If a client lacks a class, the authors' code gives wrong
-    labels to the client's prototypes of all later classes. Here all prototypes get the correct
-    labels.
+    `GCN`. Here `fedavg` determines each client's weight in the mean. In the authors' code, a
+    client's weight is its number of nodes. Here P_1 is computed after training. Here dropout is off
+    while P_1 is computed, and while the nearest nodes are found. If a client lacks a class, the
+    authors' code gives wrong labels to the client's prototypes of all later classes. Here all
+    prototypes get the correct labels.
 
     Args:
         fedavg: FedAvg built for a task. The task's model must be a `fgl.nn.GCN` that normalises
@@ -242,9 +242,10 @@ def edge_loss(logits: Tensor, matrix: Tensor, graph: Graph) -> Tensor:
 
 
 def believed(logits: Tensor, graph: Graph) -> tuple[Tensor, Tensor]:
-    """Labels and confidences of nodes: true for training nodes, predicted for other nodes.
+    """Labels and confidences of nodes; nodes outside the training mask get predicted labels.
 
-    Padding has confidence 0.
+    The confidence is 1 for a training node, the predicted probability for any other node, and 0 for
+    padding.
     """
     y, weight = labelled(logits, graph)
     sure, guess = logits.softmax(1).max(1)
@@ -289,12 +290,16 @@ def align(
 
 
 def clustered(rows: Tensor, has: Tensor, most: int) -> tuple[Tensor, Tensor]:
-    """Cluster each class's prototypes; return means ``[C, most, d]`` of clusters, and a mask.
+    """Cluster the prototypes of each class, and compute the mean prototype of each cluster.
 
     Args:
         rows: float ``[K, C, d]``, the clients' prototypes.
         has: bool ``[K, C]``, True for each prototype that exists.
         most: largest number of clusters of a class, at least K.
+
+    Returns:
+        The mean prototypes, float ``[C, most, d]``, and a bool mask ``[C, most]`` of the clusters
+        that exist.
 
     Example:
         >>> rows = torch.tensor([[[1.0, 0.0]], [[1.0, 0.2]]])

@@ -91,10 +91,10 @@ def gcfl(
     statistics. After the splits, every cluster runs FedAvg. Absent clients influence neither the
     split nor the mean of a round. A split divides a cluster into two parts. The larger part keeps
     the cluster's number. The other part gets a new number. If both parts have the same size, the
-    part that contains the lowest client number keeps the cluster's number. A client without an
-    update, because it is absent or has no training examples, keeps its cluster number. So this
-    client belongs to the part that keeps the cluster's number. An absent client receives the model
-    of this part when the client returns.
+    part that contains the lowest client number keeps the cluster's number. A client has no update
+    if it is absent or has no training examples. After a split, a client without an update belongs
+    to the part with the old cluster number. An absent client receives the model of this part when
+    the client returns.
 
     This method follows the public code, with two exceptions. In the public code, clients share and
     compare only convolutions (see `fedper`), and keep their Adam state between rounds

@@ -32,11 +32,12 @@ def graphfl(
     """Train a model that clients adapt: minimise ``L_query(theta - a grad L_support - ...)``.
 
     Each local step of the task is an episode. In an episode, a client first adapts the model: it
-    takes `adapt_steps` gradient descent steps on the client's support set. Then the local optimiser
-    takes one step from the model before adaptation. The step uses the gradient of the adapted
-    model's loss on the query set (MAML; GraphFL, Algorithm 1). For predictions, a client adapts the
-    model to all its training examples, in evaluation mode. If the task samples minibatches, every
-    adaptation for predictions uses the same sequence of minibatches.
+    takes `adapt_steps` gradient descent steps on the client's support set. Then the client returns
+    to the original model, and the local optimiser changes this model by one step. The step uses the
+    gradient of the adapted model's loss on the query set (MAML; GraphFL, Algorithm 1). For
+    predictions, a client adapts the model to all its training examples, in evaluation mode. If the
+    task samples minibatches, every adaptation for predictions uses the same sequence of
+    minibatches.
 
     In the public code, each round creates a new Adam with weight decay for the step on the query
     set. To take the same step here, give the task one local step of SGD with a learning rate of 1,
@@ -62,7 +63,7 @@ def graphfl(
             in MAML. If false, the step uses the gradient of the query loss with respect to the
             adapted model, as in the public code.
         equal: if true, all clients that have examples get the same weight, as in the public code;
-            if false, clients have the weights of `fedavg`.
+            if false, `fedavg` determines each client's weight in the mean.
 
     Raises:
         ValueError: if a number is out of range, if `query` is unknown, if the model has a batch

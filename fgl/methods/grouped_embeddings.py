@@ -17,7 +17,11 @@ FANOUTS, BATCH = (5, 5), 64
 
 
 def grouped(model: DeepNeighbours, graph: Graph, number: int, epochs: int) -> dict[str, Tensor]:
-    """Group nodes by embedding: a dict with prototypes, sizes of groups, and each node's group."""
+    """Group a client's nodes by their embeddings.
+
+    The returned dict contains each group's mean embedding (``"prototypes"``), each group's number
+    of nodes (``"counts"``), and each node's group (``"cluster"``).
+    """
     sizes = graph.num_features, model.hidden_channels, int(graph.num_classes or 1)
     encoder = DeepEncoder(*sizes, dropout=model.classifier.dropout)
     rows = embeddings(encoder.to(graph.device, graph.x.dtype), graph, epochs)

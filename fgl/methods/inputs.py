@@ -23,7 +23,7 @@ def network_of(method: Method, kind: type[Network], outer: str, way: str) -> Net
         method: the method that the builder `outer` extends.
         kind: a class of `fgl.nn`.
         outer: name of the builder that calls this function.
-        way: end of the error message; it says how to build a suitable method.
+        way: advice on how to build a suitable method; the error message ends with this text.
 
     Raises:
         ValueError: if the model is not of the class `kind`.

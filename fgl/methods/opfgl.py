@@ -56,12 +56,12 @@ def opfgl(
     `propagations` propagation steps, with ``S = D^-1/2 (A + I) D^-1/2``. The server reads only sums
     over clients, so `fgl.transforms.secure_sum` works with this method. If only one client has a
     class, the server learns this client's sums. If this class has two nodes, the sums reveal the
-    features of both nodes. From the sums the server computes each class's mean and deviation. The
-    server then generates a graph in which the classes have these means and deviations
-    (`surrogate.Condensation`). Then the server trains the initial model on the generated graph, and
-    sends the trained model ``f_g`` to all clients. From the second round on, clients and server
-    send nothing. In the second round a client starts from f_g. In later rounds the client starts
-    from its own model. The client minimises
+    features of both nodes. The server uses the sums to compute the mean and the standard deviation
+    of each class. Then the server generates a graph in which the classes have about these means and
+    deviations (`surrogate.Condensation`). Then the server trains the initial model on the generated
+    graph, and sends the trained model ``f_g`` to all clients. From the second round on, clients and
+    server send nothing. In the second round a client starts from f_g. In later rounds the client
+    starts from its own model. The client minimises
 
     ``fedavg's loss + 1/n sum_v gamma_v KL(f_g(v) || f(v))``.
 
@@ -84,12 +84,12 @@ def opfgl(
     code, clients keep the fine-tuned model that has the best validation score. Here the caller
     selects the round. Each loop of the public code runs one step more than the loop here. The
     public code labels a node by ``F / (sum F + 1e-9)``. This value reaches 1 only in float32, and
-    only if sum F is above about .03. So for a small `min_degree`, the public code labels fewer
-    nodes than this function. In a directed graph, this method counts a node's outgoing edges as its
-    degree. The public code counts incoming edges instead. On ogbn-arxiv, the graph of the public
-    code's server has ``ceil(rate n_c)`` nodes of class c. Features in the public code are 0 or 1.
-    The server's learning rates are chosen for such features. For much smaller features, such as
-    rows divided by their sums, these learning rates are too small.
+    only if sum F is above about .03. So if `min_degree` is small, the public code gives labels to
+    fewer nodes than this method. In a directed graph, this method counts a node's outgoing edges as
+    its degree. The public code counts incoming edges instead. On ogbn-arxiv, the graph of the
+    public code's server has ``ceil(rate n_c)`` nodes of class c. Features in the public code are 0
+    or 1. The server's learning rates are chosen for such features. For much smaller features, such
+    as rows divided by their sums, these learning rates are too small.
 
     Args:
         fedavg: FedAvg built for a task. From the second round on, clients use the loss and the

@@ -46,10 +46,11 @@ def s2fgl(
 
     ``A = sum_f mean (v_f v_f^T h - u_f u_f^T g)^2`` over the first fifth of the ranked nodes. The
     vectors v_f are eigenvectors of a similarity graph's Laplacian: the first `frequencies` and the
-    last `frequencies`. The similarity graph connects each node to itself and to the `neighbours`
-    nodes whose embeddings h have the largest cosine with the node's own embedding. The cosines are
-    the weights of the edges. The vectors u_f are the corresponding eigenvectors for g. No gradient
-    flows through the eigenvectors.
+    last `frequencies`. The nodes of the similarity graph are also the first fifth of the ranked
+    nodes. The graph connects each node to itself and to the `neighbours` nodes whose embeddings h
+    have the largest cosine with the node's own embedding. The cosines are the weights of the edges.
+    The vectors u_f are the corresponding eigenvectors for g. No gradient flows through the
+    eigenvectors.
 
     The public code passes the Laplacian of a directed graph to a solver for symmetric matrices. So
     the results are not eigenvectors, and they differ from call to call. Here an edge has one
@@ -59,13 +60,14 @@ def s2fgl(
     with the node's index. So the eigenvectors with eigenvalue 0 are the same for h and for g if
     both similarity graphs have the same components. In the public code, h and g have different
     eigenvectors with eigenvalue 0. This is one reason why A is smaller here than in the public
-    code, and why the gradient of A differs. If a client has fewer nodes than `frequencies`, its
-    number of nodes is used instead. The public code raises an error if the first fifth of the
-    ranked nodes has at most `frequencies` nodes. The public code also raises an error for clients
-    without training nodes. Here a client without training nodes does not change its model. For such
-    a client, CE is 0, and the other two terms of the loss are at their minimum when training
-    starts. So the exact gradient is 0. Here the loss of such a client is set to 0, since Adam would
-    otherwise make full steps from rounding errors in the gradient.
+    code, and why the gradient of A differs. If the similarity graph has fewer nodes than the
+    argument `frequencies`, each eigenvector is used twice: as one of the first and as one of the
+    last. The public code raises an error if the similarity graph has at most `frequencies` nodes.
+    The public code also raises an error for clients without training nodes. Here a client without
+    training nodes does not change its model. For such a client, CE is 0, and the other two terms of
+    the loss are at their minimum when training starts. So the exact gradient is 0. Here the loss of
+    such a client is set to 0, since Adam would otherwise make full steps from rounding errors in
+    the gradient.
 
     A codebook of the public code uses the labels of all nodes in the first third of the ranking,
     and these can be validation and test nodes. Here a codebook uses only labels of training nodes.
@@ -89,8 +91,8 @@ def s2fgl(
         knowledge: weight of the term with the codebooks. The public code uses .05 times 100, which
             is 5.
         alignment: weight of A.
-        frequencies: number of eigenvectors with small eigenvalues; equally many eigenvectors with
-            large eigenvalues are used.
+        frequencies: number k; A uses the k eigenvectors with the smallest eigenvalues and the k
+            eigenvectors with the largest eigenvalues.
         neighbours: number of neighbours of each node in the similarity graph. The node itself is
             not counted.
         books: number of codebooks.
@@ -230,9 +232,9 @@ def by_frequency(
         h: float ``[m, d]``.
         g: float ``[m, d]``, without a gradient.
         mask: bool ``[m]``, True for each node that is not padding.
-        frequencies: number of eigenvectors with the smallest eigenvalues. Equally many eigenvectors
-            with the largest eigenvalues are used too. If there are fewer eigenvectors, all are
-            used.
+        frequencies: number k; the k eigenvectors with the smallest eigenvalues and the k
+            eigenvectors with the largest eigenvalues are used. If there are fewer than k
+            eigenvectors, each is used twice.
         neighbours: number of neighbours of a node in the similarity graph.
 
     Example:

@@ -1,4 +1,4 @@
-"""A small graph whose classes have given means and deviations, for O-pFGL's server."""
+"""O-pFGL's server graph: a small graph that matches given means and deviations of classes."""
 
 from collections.abc import Collection
 from dataclasses import dataclass
@@ -152,7 +152,7 @@ def what_lacks(sums: Params, num_clients: int) -> str:
 
 @dataclass(frozen=True)
 class Condensation:
-    """Function that builds a small graph whose classes have given means and deviations.
+    """Function that builds a small graph to match a given mean and deviation of each class.
 
     The initial graph has `per_class` nodes of each class. The features of the graph are sampled
     from N(0, 1). A randomly initialised `PairWeights` network computes the edge weights W from the

@@ -28,7 +28,7 @@ def retrained(fedavg: Method, *, client: int | Sequence[int]) -> Method:
     Args:
         fedavg: any method.
         client: number of one client whose uploads are ignored, or numbers of several such clients.
-            Numbers are counted from 0.
+            The first client of the federation has number 0.
 
     Raises:
         ValueError: if a number is negative, or if no number is given. A round raises a ValueError
@@ -86,19 +86,20 @@ def unlearned(
     earlier descent would influence the ascent. This method follows the notebook, with four
     exceptions. The ascent has as many steps as the local training of a round, since the task sets
     one number of steps for all clients. The authors use up to five times as many steps. Here
-    clients have the weights of `fedavg`. The authors give all clients equal weights. A method
-    cannot choose participants. So all clients train in the round of the ascent, but the server uses
-    only the uploads of the clients that it must forget. The authors initialise a few models w at
-    random. The square of the authors' radius is the mean of ``||w_ref - w||^2 / 3`` over these
-    models. The default radius here uses an estimate of this mean. The estimate assumes that a
-    randomly initialised tensor has mean 0, and that its norm equals the norm of this tensor in the
-    initial model. A tensor with equal entries, such as a norm layer's weights, is not random: the
-    estimate assumes that this tensor has the same initial values in every model.
+    `fedavg` determines each client's weight in the mean. The authors give all clients equal
+    weights. A method cannot choose participants. So all clients train in the round of the ascent,
+    but the server uses only the uploads of the clients that it must forget. The authors initialise
+    a few models w at random. The square of the authors' radius is the mean of
+    ``||w_ref - w||^2 / 3`` over these models. The default radius here uses an estimate of this
+    mean. The estimate assumes that a randomly initialised tensor has mean 0, and that its norm
+    equals the norm of this tensor in the initial model. A tensor with equal entries, such as a norm
+    layer's weights, is not random: the estimate assumes that this tensor has the same initial
+    values in every model.
 
     Args:
         fedavg: FedAvg built for a task; the server must send the mean of the models.
-        client: number of one client to forget, or numbers of several such clients. Numbers are
-            counted from 0.
+        client: number of one client to forget, or numbers of several such clients. The first client
+            of the federation has number 0.
         at: number of rounds before the ascent, at least 1.
         radius: radius of the ball, above 0; by default `usual_radius`.
         far: bound for the squared distance between w and w_k, at least 0. The client stops if the

@@ -11,8 +11,9 @@ from ..kinds import explained
 def rmse(output: Tensor, y: Tensor, mask: Tensor | None = None) -> Tensor:
     """Root mean squared error of each task, averaged over the tasks.
 
-    ``1/|T| sum_{j in T} sqrt(1/|K_j| sum_{v in K_j} (output_vj - y_vj)^2)``. K_j are the masked
-    rows whose label for task j is not NaN. T are the tasks with at least one such row.
+    ``1/|T| sum_{j in T} sqrt(1/|K_j| sum_{v in K_j} (output_vj - y_vj)^2)``. K_j is the set of
+    rows in the mask whose label for task j is not NaN. T is the set of tasks j with a non-empty
+    K_j.
 
     Args:
         output: float ``[n]``, ``[n, 1]`` or ``[n, t]``, a model's output for n examples.

@@ -28,7 +28,7 @@ class AuxSAGE(Layers):
         out_channels: number of classes.
         num_layers: number of convolutions.
         dropout: probability of dropping a hidden unit in training.
-        sigma: bandwidth of the kernel on the line; a positive number.
+        sigma: bandwidth of the Gaussian kernel ``k_ij``; a positive number.
 
     Shapes:
         - x: float ``[n, in_channels]``, dense or `SparseMatrix`.

@@ -39,7 +39,7 @@ class PairNet(nn.Module):
         >>> net(torch.rand(3, 4), torch.tensor([[0, 1], [1, 2]]), edge_label_index=pairs).shape
         torch.Size([2, 1])
 
-    Source: signed and directed means as in Derr et al. 2018, https://arxiv.org/abs/1808.06354
+    Source: the averages over signed edges follow Derr et al. 2018, https://arxiv.org/abs/1808.06354
     """
 
     def __init__(

@@ -57,7 +57,8 @@ class SAGEConv(nn.Module):
             fanouts: number of children of a node, for each level of the trees.
 
         Returns:
-            float ``[num_trees, size without the last level, out_channels]``.
+            float ``[num_trees, m, out_channels]``, where m is the number of nodes of a tree that
+            are not leaves.
 
         Raises:
             ValueError: if the number of nodes per tree in `x` does not match `fanouts`.
@@ -79,7 +80,7 @@ def child_mean(x: Tensor, fanouts: Sequence[int]) -> Tensor:
         fanouts: number of children of a node, for each level of the trees.
 
     Returns:
-        float ``[num_trees, size without the last level, F]``.
+        float ``[num_trees, m, F]``, where m is the number of nodes of a tree that are not leaves.
 
     Raises:
         ValueError: if the number of nodes per tree in `x` does not match `fanouts`.

@@ -1,4 +1,4 @@
-"""FedSPA's network (2025), with separate sums over alike, unlike and unknown neighbours."""
+"""FedSPA's network: neighbours with equal, different and unknown labels have separate sums."""
 
 from collections.abc import Sequence
 from itertools import pairwise
@@ -16,13 +16,14 @@ class SPAConv(nn.Module):
     """A layer of `SPA` with attention over seven parts: six sums over neighbours, and the node.
 
     ``l = relu(M x W_l)``, ``h = relu((I - M) x W_h)``, ``o = relu(x W_o)`` with
-    ``M = D^-1 (A + I)``. There are three kinds of neighbours: unlike (u), alike (a) and unknown
-    (n). Each kind gives two parts: the sum of l, and the sum of h, over the neighbours of this
-    kind. The seventh part is o, which depends only on the node itself. The scores of the parts are
-    ``u_l a_1, u_h a_2, a_l a_3, a_h a_4, b_l (n_l a_1) + (1 - b_l) (n_l a_3), b_h (n_h a_2) + (1 -
-    b_h) (u_h a_4), o a_5``, with ``b = sigmoid(n w + c)``. The attention is
-    ``softmax(sigmoid(scores) B / 7)``. The output is 7 times the sum of the parts weighted by the
-    attention. In the sixth score, the term ``u_h`` comes from the public code.
+    ``M = D^-1 (A + I)``. There are three kinds of neighbours: a neighbour's label differs from the
+    node's label (u), both labels are equal (a), or at least one of both labels is unknown (n). Each
+    kind gives two parts: the sum of l, and the sum of h, over the neighbours of this kind. The
+    seventh part is the vector ``o``, which is computed only from the node's own row of x. The
+    scores of the parts are ``u_l a_1, u_h a_2, a_l a_3, a_h a_4, b_l (n_l a_1) + (1 - b_l) (n_l
+    a_3), b_h (n_h a_2) + (1 - b_h) (u_h a_4), o a_5``, with ``b = sigmoid(n w + c)``. The attention
+    is ``softmax(sigmoid(scores) B / 7)``. The output is 7 times the sum of the parts weighted by
+    the attention. In the sixth score, the term ``u_h`` comes from the public code.
 
     Args:
         in_channels: width of the input.

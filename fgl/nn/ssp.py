@@ -19,12 +19,12 @@ class SSP(nn.Module):
     with ``w_i = 10000^(-2i/d)`` (`eigen_encoder`). The encoded eigenvalues of a graph attend to
     each other: ``z <- z + MHA(LN(z))``, and then ``z <- z + MLP(LN(z))``. Each head h decodes
     ``g_h(lambda)`` from z. For each edge, the filter ``U g_h(Lambda) U^T`` of head h yields one
-    number. An MLP with batch norms (`filter_encoder`) maps the numbers of an edge to d channels. In
-    each channel, a softmax over the incoming edges of a node gives the weights ``a_uv``. Starting
-    from ``relu(W x + b)``, the steps ``y_v = x_v + sum_u a_uv * gelu(W x_u + b)`` and ``x_v <- y_v
-    + MLP(y_v)`` are applied `num_layers` times. The embedding e of a graph is the mean of x over
-    the graph's nodes. The graph's logits are ``W (e + p) + b``, where p is the parameter
-    `preference`, initially zero.
+    value. For each edge, an MLP with batch norms (`filter_encoder`) maps the values of all heads to
+    d channels. In each channel, a softmax over the incoming edges of a node gives the weights
+    ``a_uv``. Starting from ``relu(W x + b)``, the steps
+    ``y_v = x_v + sum_u a_uv * gelu(W x_u + b)`` and ``x_v <- y_v + MLP(y_v)`` are applied
+    `num_layers` times. The embedding e of a graph is the mean of x over the graph's nodes. The
+    graph's logits are ``W (e + p) + b``, where p is the parameter `preference`, initially zero.
 
     In training, each call sets the buffer `mean_embedding` to the mean of e over the graphs in the
     call.
@@ -51,8 +51,8 @@ class SSP(nn.Module):
           returned too: ``[num_graphs, hidden_channels]``.
 
     Raises:
-        TypeError, ValueError: if a number is out of range. A call raises the error if x is a
-            `SparseMatrix` or has no spectrum.
+        TypeError, ValueError: if a number is out of range. A call of the network raises a
+            ValueError if x is a `SparseMatrix` or has no spectrum.
 
     Example:
         >>> batch = torch.tensor([0, 0, 0, 1, 1])

@@ -137,7 +137,9 @@ def _of_losses(noise_multiplier: float) -> Any:
 def noise_for(
     *, epsilon: Positive, rounds: Count, delta: Chance, sample_rate: PositiveShare = 1.0
 ) -> float:
-    """Noise multiplier that gives `epsilon` after `rounds` rounds: the inverse of `epsilon`.
+    """Noise multiplier for which epsilon is at most the given value after all rounds.
+
+    This function is the inverse of the function `fgl.privacy.epsilon`.
 
     Args:
         epsilon: the largest accepted epsilon, above 0.

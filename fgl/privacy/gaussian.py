@@ -27,12 +27,12 @@ def gaussian(
 ) -> dict[str, Tensor]:
     """Add Gaussian noise from the operating system to every entry: ``t + N(0, sigma^2)``.
 
-    Entries and noise are rounded to multiples of a power of two that is at most ``sigma / 2^20``.
-    Entries are rounded towards 0, and noise is rounded to the nearest multiple. The sum of a
-    rounded entry and its rounded noise is exact. So the result is the same as if exact noise were
-    added to the rounded entry, and the sum were rounded. The last bits of the result therefore
-    reveal nothing about the original entry (Mironov 2012). Two limits remain. The noise of an entry
-    has 64 random bits, so it never exceeds 9.1 sigma. The running time may depend on the data.
+    Let s be the largest power of two that is at most ``sigma / 2^20``. Entries are rounded towards
+    0 to multiples of s, and noise is rounded to the nearest multiple of s. The sum of a rounded
+    entry and its rounded noise is exact. So the result is the same as if exact noise were added to
+    the rounded entry, and the sum were rounded. The last bits of the result therefore reveal
+    nothing about the original entry (Mironov 2012). Two limits remain. The noise of an entry has 64
+    random bits, so it never exceeds 9.1 sigma. The running time may depend on the data.
 
     Args:
         tensors: dict from name to a floating-point tensor; the total length must be bounded
@@ -121,7 +121,8 @@ def standard_normal(shape: torch.Size, unprotected: torch.Generator | None = Non
 
     Args:
         shape: shape of the tensor.
-        unprotected: a generator for the random bits, instead of the operating system.
+        unprotected: a generator that replaces the operating system as the source of random bits.
+            Numbers from a generator give no protection.
 
     Example:
         >>> bool(standard_normal(torch.Size([1000])).abs().max() < 9.2)
@@ -140,7 +141,8 @@ def uniform(shape: torch.Size, unprotected: torch.Generator | None = None) -> Te
 
     Args:
         shape: shape of the tensor.
-        unprotected: a generator for the random bits, instead of the operating system.
+        unprotected: a generator that replaces the operating system as the source of random bits.
+            Numbers from a generator give no protection.
 
     Example:
         >>> bool(uniform(torch.Size([1000])).max() < 1)

@@ -95,7 +95,8 @@ def letters(
             seed of the client's own mask.
         keys: uint8 ``[n, 64]``, the public keys of all clients.
         threshold: number of shares that are needed to recover a secret.
-        about: context of the letters; decryption with another context fails.
+        about: bytes that identify the exchange. An encrypted message can be decrypted only with the
+            same bytes.
         draw: function that returns a given number of random bytes.
 
     Returns:
@@ -128,7 +129,7 @@ def masked(
 
     Args:
         words: int64 ``[P]``, the values that the client contributes to the sum.
-        row, secrets, keys, about: as in `letters`.
+        row, secrets, keys, about: the same arguments as for the function `letters`.
         here: bool ``[n]``, True for each client that sent encrypted shares to all clients
             (`letters`).
 
@@ -163,7 +164,7 @@ def revealed(
     the message with the encrypted shares cannot be decrypted.
 
     Args:
-        row, keys, about: as in `letters`.
+        row, keys, about: the same arguments as for the function `letters`.
         sealing: the revealing client's key for encryption.
         sealed: uint8 ``[n, 92]``; row i is the encrypted message from client i to this client. The
             message contains a share of each of client i's two secrets (see the function `letters`).
@@ -217,8 +218,9 @@ def told_secrets(
     """Recover clients' secrets from shares; with these secrets, `unmasked` removes the masks.
 
     Args:
-        told: dict from a client's row to the result of `revealed` that this client sent.
-        keys, here, sent, about: as in `revealed`.
+        told: dict from a client's row to the shares that this client revealed to the server, as
+            returned by the function `revealed`.
+        keys, here, sent, about: the same arguments as for the function `revealed`.
         committed: uint8 ``[n, 32]``; row i is the `commitment` of client i to the seed of its own
             mask.
         threshold: number of shares that are needed to recover a secret.
@@ -227,7 +229,8 @@ def told_secrets(
         Two dicts. The first dict maps each client's row to the client's recovered secret: the seed
         of its own mask if `sent` is True, and otherwise the key for the masks of pairs. The second
         dict maps a client's row to the rows of all clients that revealed false shares of this
-        client's secret. A false share that recovery did not notice is not listed.
+        client's secret. The second dict can lack a client that revealed a false share, since
+        `recovered` does not check every share.
 
     Raises:
         CannotUnmask: if too few shares of a secret arrived, or if the secret cannot be recovered
@@ -273,7 +276,7 @@ def unmasked(
 
     Args:
         total: int64 ``[P]``, the sum of the results of `masked` over the clients in `sent`.
-        keys, sent, about: as in `revealed`.
+        keys, sent, about: the same arguments as for the function `revealed`.
         secrets: dict from row to secret, from `told_secrets`.
 
     Returns:

@@ -1,4 +1,4 @@
-"""Privacy records in a server's state. A record counts each client's replies by their noise."""
+"""Privacy records in a server's state: each client's number of replies per noise mechanism."""
 
 import math
 from collections.abc import Iterable, Mapping
@@ -61,8 +61,9 @@ def with_noise(
         record: a server's ``state["privacy"]``; empty for the first run.
         noise: noise of all replies that are added to the returned record.
         num_clients: number of clients in the federation.
-        kind: the transform that adds the noise, from `KINDS`. ``""`` means replies without noise. A
-            record may contain replies without noise and replies of one other kind.
+        kind: the transform that adds the noise, from `KINDS`. ``""`` means replies without noise.
+            In one record, all replies with noise must be of the same kind. A record may also
+            contain replies without noise.
         colluders: number of clients that may collude; epsilon does not count on their noise.
         delta: the delta for which `spent_epsilon` computes epsilon; by default the record's delta.
 

@@ -28,7 +28,9 @@ class CannotUnmask(ValueError):
 
 
 def split(secret: bytes, threshold: int, number: int) -> list[bytes]:
-    """Shamir's shares of a secret over GF(2^128), by row; `threshold` shares recover the secret.
+    """Split a secret into Shamir's shares over GF(2^128), one share for each row.
+
+    The argument `threshold` is the number of shares that are needed to recover the secret.
 
     Example:
         >>> shares = split(bytes(range(32)), 2, 3)
@@ -77,8 +79,8 @@ def recovered(
             last.
 
     Returns:
-        The secret, and the rows with false shares. False shares are searched for only if the first
-        set fails the check.
+        The secret, and the rows with false shares. The function looks for false shares only if the
+        first set of shares fails the check.
 
     Raises:
         CannotUnmask: if too few shares arrived, or if all tried sets fail the check.

@@ -54,7 +54,11 @@ class Simple:
         return csr_array(parts, shape=(self.batch.numel(), self.batch.numel()))
 
     def blocks(self) -> Iterator[tuple[slice, slice]]:
-        """Yield pairs of slices: at most `COLUMNS` nodes, and all nodes of these nodes' graphs."""
+        """Divide the nodes into blocks, and yield two slices for each block.
+
+        The first slice contains the block's nodes, at most `COLUMNS`. The second slice contains all
+        nodes of the graphs to which the block's nodes belong.
+        """
         ends = self.sizes.cumsum(0)
         last = ends[self.batch].tolist()
         first = (ends - self.sizes)[self.batch].tolist()

@@ -141,7 +141,8 @@ def augmented_operator(
 
     Args:
         adj: adjacency ``A[target, source]``, ``[n, n]``.
-        pseudo: the part P of the pseudo graph for the same nodes, float values.
+        pseudo: P, the part of the pseudo graph that belongs to the nodes of `adj`, ``[n, n]`` with
+            float values.
         beta: weight of the pseudo graph; the paper prints 1.
         symmetric: whether to symmetrise P, see above. The paper's formula does not symmetrise P.
 
