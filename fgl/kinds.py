@@ -201,7 +201,7 @@ def explained(function: Function) -> Function:
 
 
 def plain(function: Any) -> Any:
-    """Return the original function of a wrapper from `explained`, or any other function unchanged.
+    """Undo `explained`: return the original function. Return a function without wrapper unchanged.
 
     Example:
         >>> plain(explained(len)) is len, plain(len) is len
@@ -222,7 +222,7 @@ CHECKED = ("fgl.data.", "fgl.methods.", "fgl.tasks.", "fgl.transforms.")
 
 
 def explain_public(package: str) -> None:
-    """Explain wrong calls of public functions and classes, and unknown names, in a package.
+    """Improve a package's error messages for wrong calls and for unknown names.
 
     Public functions and the methods of classes are wrapped by `explained`. In the packages that
     `CHECKED` lists, public functions and the constructors of public classes are wrapped by `typed`
@@ -418,7 +418,7 @@ def binder(function: Callable[..., Any], **first: type) -> Callable[..., dict[st
 
     Args:
         function: the function that is called; its annotations are read at the first call.
-        first: the expected type of each parameter that has no annotation, by the parameter's name.
+        first: expected types of parameters that have no annotation, passed as ``parameter=type``.
 
     Example:
         >>> binder(fgl.fedavg)(torch.nn.Linear(1, 1))
@@ -453,7 +453,7 @@ _known: WeakKeyDictionary[Any, dict[str, tuple[Any, list[Check]]]] = WeakKeyDict
 
 
 def _hints(function: Callable[..., Any]) -> dict[str, tuple[Any, list[Check]]]:
-    """Types and bounds of the parameters that have annotations; these are read once."""
+    """The type and the bounds of each annotated parameter; annotations are read only once."""
     if function not in _known:
         inner = inspect.unwrap(function)
         try:

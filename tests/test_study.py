@@ -534,10 +534,10 @@ def test_each_cell_and_sentence_of_a_table(tmp_path: Path) -> None:
         lines.append(f"{line}, Holm-corrected p {p}")
     assert found.sentences() == [
         *lines,
-        "With 3 seeds, 4 comparisons and a power of 80 %, the smallest detectable difference is "
-        f"{min(least):.1f} points in the median comparison, and {max(least):.1f} in the worst. "
-        f"To detect 1 point, the median comparison needs {few} seeds, and the worst comparison "
-        f"needs {many if many < 1000 else '1000 or more'}",
+        "With 3 seeds, 4 comparisons and a power of 80 %, half of the comparisons can detect a "
+        f"difference of {min(least):.1f} points, and all can detect {max(least):.1f}. To detect "
+        f"1 point, half of the comparisons need at most {few} seeds, and one needs "
+        f"{many if many < 1000 else '1000 or more'}",
         "2 settings are too few to generalise to other data: a sign test over fewer than 6 "
         "settings cannot give p < 0.05",
     ]

@@ -37,13 +37,13 @@ def csbm(
     """Generate a contextual stochastic block model: nodes have communities, classes and words.
 
     Every class has communities of equal size. An edge joins two nodes of one community, two nodes
-    of one class in different communities, or two nodes of different classes. Every node is the
-    first end of one edge. All other ends of edges are drawn with probabilities proportional to the
-    nodes' Pareto weights. A stray node keeps its edges, but gets the class of a random node. The
-    fraction of stray nodes is `strays`. Each word of a node is drawn from the word set of its
-    class, from the word set of its community, or from all words. The word sets are random and may
-    overlap. If a word is drawn from all words, words with low ids are more likely than words with
-    high ids.
+    of one class in different communities, or two nodes of different classes. First, each node gets
+    an edge to a random node. Then further edges are drawn, each between two random nodes. Random
+    nodes are drawn with probabilities proportional to the nodes' Pareto weights. Repeated edges
+    count once. A stray node keeps its edges, but gets the class of a random node. The fraction of
+    stray nodes is `strays`. Each word of a node is drawn from the word set of its class, from the
+    word set of its community, or from all words. The word sets are random and may overlap. If a
+    word is drawn from all words, words with low ids are more likely than words with high ids.
 
     The defaults resemble Cora in size, classes, degree, homophily and words per node. Words alone,
     or edges alone, are not enough to predict the classes well. Methods can therefore differ in
@@ -66,7 +66,8 @@ def csbm(
         num_features: number of words.
         words_per_node: mean number of words drawn per node (Poisson-distributed). A word that is
             drawn twice for a node counts once.
-        words_per_set: number of words in the set of each class and of each community.
+        words_per_set: number of words in a word set. Each class has a word set, and so does each
+            community.
         topic: fraction of a node's words that are drawn from the word set of its class.
         flavour: fraction of a node's words that are drawn from the word set of its community.
         seed: random seed.
@@ -196,11 +197,11 @@ def small_graphs(
 ) -> tuple[list[Graph], Tensor]:
     """Generate small graphs of two classes: rings of 8 to 23 nodes with short or long chords.
 
-    A chord starts at each node with a probability of one third. In class 0, a chord ends two steps
-    further along the ring, which gives a triangle. In class 1, a chord ends three steps further,
-    which gives a square. Each node has one of `num_features` kinds; its features are the one-hot
-    encoding of this kind. Kind 0 is more frequent in class 0 than in class 1. Chords and features
-    do not always determine the class.
+    A chord starts at each node with a probability of one third. In class 0, the chord ends two
+    steps along the ring from its start, and closes a triangle. In class 1, the chord ends three
+    steps along the ring from its start, and closes a square. Each node has one of `num_features`
+    kinds; its features are the one-hot encoding of this kind. Kind 0 is more frequent in class 0
+    than in class 1. Chords and features do not always determine the class.
 
     Args:
         num_graphs: number of graphs; classes 0 and 1 alternate.

@@ -63,7 +63,8 @@ def from_tables(
         train_mask, val_mask, test_mask: columns of `nodes`; a node is in a mask if its value in the
             mask's column is true or 1.
         is_undirected: whether each row of `edges` stands for an edge in both directions.
-        ignore: columns that may stay unread. A warning names every other column that is not read.
+        ignore: columns that may stay unread. A warning names all unread columns that are not in
+            this list.
 
     Raises:
         ValueError: if a column or a value is missing, if a node's name occurs twice, if an edge has

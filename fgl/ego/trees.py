@@ -153,7 +153,7 @@ def resample(
     So the children of a node are always neighbours of the node.
 
     Args:
-        trees: ``[num_trees, size, ...]``, e.g. embeddings of mashed ego-graphs.
+        trees: ``[num_trees, size, ...]``, e.g. embeddings that `mash` averaged.
         fanouts: number of children per node for each level, in the given trees and in the sampled
             trees.
         generator: source of randomness; by default torch's global generator.
@@ -258,9 +258,9 @@ def tree_minibatches(
     *,
     fanouts: Sequence[int] | None = None,
 ) -> Iterator[tuple[Tensor, Tensor]]:
-    """Yield minibatches of mashed ego-graphs for a server.
+    """Yield minibatches of averaged ego-graphs (see `mash`), on which a server trains.
 
-    An epoch uses a random fifth of all ego-graphs.
+    An epoch uses a random fifth of all averaged ego-graphs.
 
     Sampling uses torch's global generator.
 
@@ -269,8 +269,9 @@ def tree_minibatches(
         labels: labels of the centres, ``[num_trees, C]``.
         num_epochs: number of epochs. Each epoch uses ``num_trees // 5`` trees, at least one.
         batch_size: trees per step.
-        fanouts: if given, each step samples new trees from the step's trees (see `resample`). By
-            default the trees are used unchanged.
+        fanouts: number of children per node for each level. If given, each minibatch contains new
+            trees, which `resample` draws from the minibatch's trees. By default the trees are
+            yielded unchanged.
 
     Raises:
         ValueError: if the number of labels differs from the number of trees, if there are no trees,

@@ -75,8 +75,8 @@ def mashed_check(
 
     Args:
         fanouts: shape of the trees.
-        head: float ``[C, H]``, the classifier's weights. Embeddings must have the width and the
-            dtype of these weights.
+        head: float ``[C, H]``, the classifier's weights. Embeddings must have width H, and the
+            same dtype as the classifier's weights.
         most: largest number of ego-graphs that a client may send, such as the client's number of
             training nodes. By default a client may send any number of ego-graphs.
         base: an `accept` that is called before this check; by default there is none.

@@ -114,8 +114,8 @@ def takes_options_of(builder: Main) -> Callable[[Main], Main]:
 
     Args:
         builder: function that builds a method, such as `fgl.methods.fedprox`. The ``Args`` section
-            of the builder's docstring contains the help texts. Two kinds of arguments do not become
-            options: arguments that a `functools.partial` fixes, and functions.
+            of the builder's docstring contains the help texts. An argument does not become an
+            option if the argument is a function, or if `functools.partial` fixed its value.
 
     Returns:
         A decorator that marks a `main` for `cli`.
@@ -270,7 +270,7 @@ def _is_function(kind: Any) -> bool:
 
 
 def _published(settings: Any) -> Iterator[Presets]:
-    """The preset tables of all settings of `main`, with the tables of nested settings first."""
+    """Yield the preset table of each dataclass in `settings`, inner dataclasses first."""
     for value in members(settings).values():
         if dataclasses.is_dataclass(value):
             yield from _published(value)

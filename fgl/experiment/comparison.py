@@ -69,8 +69,8 @@ class Comparison:
         """The table and all reports as a dict of JSON types; a number in the dict may be NaN.
 
         Returns:
-            ``{"metric", "at", "lines", "reports"}``. Each line in the dict has the fields of one
-            row of the table.
+            ``{"metric", "at", "lines", "reports"}``. The value of ``"lines"`` is a list with a dict
+            for each row of the table. The keys of this dict are the fields of `Line`.
         """
         reports = {name: dict(runs) for name, runs in self.reports.items()}
         each = [vars(line).copy() for line in self.lines]

@@ -43,7 +43,7 @@ def plot(
     path: str | os.PathLike[str] | None = None,
     clients: bool = False,
 ) -> Any:
-    """Plot runs: each metric by round and by megabytes sent, and the dropped clients.
+    """Draw each metric of runs by round and by megabytes sent; also draw the dropped clients.
 
     If several runs have the same name, their mean is drawn, with a band of one standard deviation.
     If only one run has this name, a dot marks the round with the best validation score. A run that

@@ -87,7 +87,7 @@ def to_json(report: Any) -> str:
         report: dicts, lists, tuples, strings, numbers, booleans and None.
 
     Returns:
-        The text of a file.
+        JSON text that ends with a newline, ready to be written to a file.
 
     Raises:
         TypeError: for a value that JSON cannot represent.

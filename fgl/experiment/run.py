@@ -184,8 +184,8 @@ class _Beginning:
 def command(origin: dict[str, Any]) -> Iterator[None]:
     """A context in which each `Run` gets ``recipe``, ``dataset`` and ``config`` from the command.
 
-    The run sets ``began`` before the first round. Later errors are errors of the run and not of a
-    flag.
+    The run sets ``began`` before the first round. If an error is raised later, the cause is the run
+    itself and not an invalid flag.
     """
     token = _ORIGIN.set(origin)
     try:

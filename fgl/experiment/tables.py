@@ -17,8 +17,9 @@ class Line:
         method: name of the method.
         mean, deviation: mean and sample standard deviation of the metric; both are computed over
             seeds.
-        difference, error: for each seed, this method's value minus the first method's value.
-            `difference` is the mean over seeds, and `error` is the standard error of this mean.
+        difference: this method's value minus the first method's value for the same seed, averaged
+            over seeds.
+        error: standard error of `difference`.
         bytes: number of bytes that a run sends up and down, averaged over seeds.
         seconds: duration of all rounds of a run in seconds, averaged over seeds.
         seeds: number of seeds.

@@ -81,7 +81,7 @@ def _answers(start: Result) -> Counter[int]:
 
 
 def counted_on(method: Method, state: State) -> Method:
-    """Return the method with a server that counts the answers that clients send without noise.
+    """Return the method with a server that counts the noiseless answers of each client.
 
     So the answers of a run without noise are counted if this run continues a run with noise. The
     method is returned unchanged if `state` contains no record of an earlier run's noise. The method

@@ -68,7 +68,7 @@ def deployed(
         to the parameters of the client's model.
 
     Raises:
-        ValueError: when the returned function is called, if a model lacks some tensors.
+        ValueError: if a client's model lacks some tensors. The returned function raises this error.
 
     Warns:
         UserWarning: if the returned function is called during the run of a second method, and the
@@ -167,8 +167,8 @@ def scored(
         score: ``(params, graph) -> metrics``; see `evaluate_on`.
         pairs: dict from any key to a pair (parameters, graph). A pair that occurs twice is scored
             once.
-        own: dict from the keys of `pairs` to models, if clients have their own models. A pair is
-            then scored with the model of its key instead of `model`.
+        own: dict from the keys of `pairs` to models, if clients have their own models. The pair
+            ``pairs[key]`` is then scored with the model ``own[key]`` instead of `model`.
 
     Returns:
         The metrics of each pair as Python numbers. All metrics are copied from the device at the
@@ -371,7 +371,10 @@ def score_round(executor: Executor, result: Result, record: Round, plan: Plan) -
 def _without(
     taken: Collection[str], scores: Mapping[int, Mapping[str, Value]], index: int
 ) -> dict[int, Mapping[str, Value]]:
-    """Leave out each client whose scores have a metric name in `taken`, and warn."""
+    """Return the scores of clients whose metrics have no name in `taken`.
+
+    A warning is given for each client that is left out.
+    """
     out: dict[int, Mapping[str, Value]] = {}
     for client, score in scores.items():
         if both := sorted(set(score) & set(taken)):
@@ -427,14 +430,14 @@ def merging(
     If `each` is True, the function also returns each client's metrics and the worst values. For
     example, ``accuracy/3`` is the accuracy of client 3, and ``worst_accuracy`` is the worst
     accuracy of all clients. A client that lacks a metric does not count in this metric's mean and
-    worst value. If `graphs` are also given, a warning names the clients that lack a metric, and the
-    reason.
+    worst value. If `graphs` are also given, a warning names the clients that lack a metric. The
+    warning explains only why the first of these clients lacks the metric.
 
     Args:
         each: whether to return every client's metrics, and each metric's worst value, in addition
             to the means.
-        graphs: the graphs on which clients are scored. If a client lacks a metric, the warning
-            says whether the client's graph lacks test nodes or labels.
+        graphs: the graphs on which clients are scored, one graph per client. The reason in the
+            warning is found in these graphs, such as missing test nodes.
         lower: names of metrics for which smaller values are better, without a prefix such as
             ``test_``.
 
@@ -478,7 +481,7 @@ def _worst(name: str, values: Sequence[float], lower: Collection[str]) -> float:
 
 
 def _why_none(graphs: Any, client: int, name: str) -> str:
-    """Explain from a client's mask and labels why the client lacks a metric."""
+    """Explain why a client lacks a metric; the client's mask and labels show the reason."""
     mask_name = "val_mask" if name.startswith("val_") else "test_mask"
     mask, y = getattr(graphs[client], mask_name), graphs[client].y
     if mask is not None and not bool(mask.any()):

@@ -154,10 +154,10 @@ class Round:
             median is smaller. A mean is also left out if its absolute value exceeds ``300 m``.
         padding: fraction of padded nodes among all nodes of the batches.
         one_by_one: the reason why clients could not train as a batch. If a reason is given, clients
-            train one at a time from this round on. The text is empty if there is no such reason, or
-            if `clients_at_once` was set.
-        untraced: the reason why local steps are not traced from this round on. Only the first such
-            round contains the reason. The field is ignored when rounds are compared.
+            train one at a time from this round on. Otherwise the field is empty. The field is also
+            empty if the user set `clients_at_once`.
+        untraced: the reason why local steps are not traced from this round on. The field is empty
+            in all other rounds. The field is ignored when rounds are compared.
         bytes_down, bytes_up: total size of the messages sent to clients, and of the messages sent
             by clients. Malformed messages are not counted. In round 0 `bytes_up` includes the
             joining messages of all clients.

@@ -19,10 +19,10 @@ def young_only() -> Iterator[None]:
     """A context in which garbage collection skips the oldest generation.
 
     The previous thresholds are restored at the end of the context. With more clients, a round
-    creates more objects, so garbage collections are more frequent. Each collection of the oldest
-    generation visits every object in the process. So the total time of garbage collection would
-    grow faster than the number of clients. If a round creates and drops a reference cycle, this
-    cycle is young, so it is collected as usual.
+    creates more objects, so garbage collections are more frequent. Each garbage collection of the
+    oldest generation visits every object in the process. So the total time of garbage collection
+    would grow faster than the number of clients. If a round creates and drops a reference cycle,
+    this cycle is young, so it is collected as usual.
 
     Example:
         >>> import gc

@@ -60,7 +60,7 @@ def play(method: Method, executor: Executor, result: Result, plan: Plan) -> Roun
     The returned record contains no metrics; `score_round` adds the metrics.
 
     Args:
-        method: the method, after `checked`.
+        method: the method, wrapped by `checked`.
         executor: the executor that reaches the clients.
         result: the run so far.
         plan: settings of the run.
@@ -302,7 +302,7 @@ def _mean_loss(losses: Sequence[Sequence[float]]) -> float:
 
     A client's mean loss is left out if it is not finite, or if its absolute value exceeds
     ``300 max(m, 1)``. Here m is the upper median of the absolute values of the clients' mean
-    losses. So one client among three cannot determine the loss in the history.
+    losses. So with three or more clients, a single client cannot make this mean arbitrarily large.
     """
     means = [sum(value / len(each) for value in each) for each in losses if each]
     finite = [mean for mean in means if math.isfinite(mean)]
@@ -338,8 +338,8 @@ def check_goes_on(
             used.
 
     Raises:
-        RuntimeError: if none of the checked rounds used an upload. The error states for each client
-            why the last upload was refused.
+        RuntimeError: if none of the checked rounds used an upload. The error's text gives the
+            reason for each client whose upload was not used in the last round.
 
     Example:
         >>> check_goes_on([Round(4, [0, 1], {0: "late", 1: "late"})], 1)

@@ -108,8 +108,8 @@ def run(
         limits: bounds on uploads, and on rounds without uploads; see `fgl.federation.Limits`.
         go_back: number of rounds by which the server goes back after it sent a bad model. A model
             is bad if most clients of a round diverged when they trained this model. By default the
-            server never goes back. The server and the checkpoints keep the outboxes and states of
-            the last `go_back` rounds. The clients' own states do not change.
+            server never returns to an earlier round. The server and the checkpoints keep the
+            outboxes and states of the last `go_back` rounds. The clients' own states do not change.
         each: whether a round also records the metrics of every client, and the worst client's value
             of each metric. For example, ``test_accuracy/3`` is the accuracy of client 3, and
             ``worst_test_accuracy`` is the lowest accuracy of all clients. The clients' values and
@@ -352,7 +352,7 @@ def _place(
     score: Score | None,
     start: Result | None,
 ) -> Place:
-    """The place where clients run: `clients` if `clients` is a place, otherwise this process."""
+    """Return `clients` unchanged if this object is a `Place`, and a new `Here` otherwise."""
     place: Any = clients
     if isinstance(place, type) or not hasattr(place, "identity"):
         return Here(place, at_once, score)
@@ -472,7 +472,7 @@ def check_numbers(
 
 @contextmanager
 def heard(callbacks: Sequence[Callback], result: Result) -> Iterator[None]:
-    """A context that first calls ``begin(result)`` of each callback, and finally ``end(result)``.
+    """Call each callback's ``begin(result)``, and ``end(result)`` at the end of the context.
 
     A callback may lack `begin`, `end` or both. ``end`` is called even if a round raised an error,
     so that a file or a progress bar can be closed.

@@ -70,10 +70,10 @@ class Graph(Facts):
         scale: float ``[num_nodes, 2 * (num_features + 1)]``, the means of the features and of `y`,
             followed by the standard deviations of the features and of `y`. With `scale`, a model
             reads standardised windows, and the model's output is converted to the units of `y`.
-        window_index: int64 ``[num_examples, steps]``. Row i has the times of `x` that the model
-            reads in window i.
-        horizon_index: int64 ``[num_examples, h]``. Row i has the times of `y` that the model
-            predicts in window i. The predicted times are later than all times in row i of
+        window_index: int64 ``[num_examples, steps]``. Row i lists the time steps at which the model
+            reads `x` in window i.
+        horizon_index: int64 ``[num_examples, h]``. Row i lists the time steps for which the model
+            predicts `y` in window i. These time steps are later than all time steps in row i of
             `window_index`.
 
     Raises:
@@ -343,7 +343,7 @@ class Graph(Facts):
         )
 
     def select(self, graphs: Tensor) -> Graph:
-        """The collection of the graphs with the ids `graphs` (int64 ``[m]``), in the given order.
+        """Select the graphs of a collection with the given ids (int64 ``[m]``), in the ids' order.
 
         The function neither sorts nor checks the result, so the run time is proportional to the
         size of the result. Edges are sorted by target. For a time series, `graphs` holds ids of

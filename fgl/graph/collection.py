@@ -120,9 +120,9 @@ def _ranges(
 
     Returns:
         ``(owner, members, shift, begins)``. The tensor `members` contains the concatenated
-        integers, and ``owner[j]`` is the range of ``members[j]``. Range i begins at the position
-        ``begins[i]`` in `members`, and the last entry of `begins` is `total`. ``shift[i]`` is
-        ``begins[i]`` minus the first integer of range i.
+        integers. The integer ``members[j]`` belongs to range number ``owner[j]``. Range i begins at
+        the position ``begins[i]`` in `members`, and the last entry of `begins` is `total`.
+        ``shift[i]`` is ``begins[i]`` minus the first integer of range i.
     """
     begins = torch.cat([count.new_zeros(1), count.cumsum(0)])
     shift = begins[:-1] - first.index_select(0, parts)

@@ -77,7 +77,9 @@ def present(graph: Any, names: Iterable[str]) -> dict[str, Tensor]:
 
 
 def taken(graph: Any, names: Iterable[str], index: Tensor) -> dict[str, Tensor]:
-    """The rows `index` (int64 ``[m]``) of the graph's fields whose names are in `names`.
+    """Select rows of the graph's fields whose names are in `names`; missing fields are left out.
+
+    The tensor `index` (int64 ``[m]``) contains the numbers of the rows.
 
     Example:
         >>> graph = fgl.Graph(torch.eye(2), torch.tensor([[0], [1]]), y=torch.tensor([0, 1]))
@@ -119,8 +121,8 @@ def learned(graph: AnyGraph, **values: Tensor) -> AnyGraph:
     """A copy of a graph with new values of some fields; the new values may require gradients.
 
     Args:
-        graph: a graph whose fields already equal the new values, but require no gradient. These
-            fields were checked, so the new values are not checked again.
+        graph: a graph that already has the new values, as tensors without gradients. The graph's
+            constructor has checked these values, so the new tensors are not checked again.
         values: the new values by name of the field.
 
     Example:

@@ -287,7 +287,7 @@ def _over_all(sim: Tensor, columns: slice) -> tuple[Tensor, Tensor]:
 def _chunks(tensors: Sequence[Tensor], block: int) -> Iterator[Any]:
     """Split tensors into chunks of clients, with at most `block` similarities in a chunk.
 
-    A client with more similarities gets a chunk of its own.
+    If a single client has more than `block` similarities, its chunk contains no other client.
 
     On a GPU the size of the mask is not read, because the program would have to wait for the GPU.
     """

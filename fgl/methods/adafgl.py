@@ -42,13 +42,14 @@ def adafgl(fedavg: Method, *, threshold: Share = 0.9) -> Method:
     averaged. The public code also uses the labels of nodes that are in no split. Here such labels
     are not used. The published settings are Adam (learning rate .01, weight decay 5e-4), 200
     epochs, 3 hops, alpha .05, beta .2, a width of 64 and dropout .5. As in the public code, each
-    client uses only the networks that its accuracy selects. The paper instead mixes the outputs of
+    client uses either ``MLP(S)`` or the three networks `own`, `smooth` and `signed`. The accuracy
+    of label propagation decides between these two choices. The paper instead mixes the outputs of
     all networks.
 
     Args:
         fedavg: FedAvg built for a task. The loss above replaces the loss of `fedavg`.
-        threshold: a value between 0 and 1. A client treats neighbours as similar if the accuracy is
-            at least this value.
+        threshold: a value between 0 and 1. A client treats neighbours as similar if the accuracy of
+            label propagation is at least `threshold`.
 
     Raises:
         ValueError: if `threshold` is out of range, or if the model is not a `fgl.nn.AdaFGL`.

@@ -35,12 +35,12 @@ def ditto(fedavg: Method, *, penalty: Weight = 1.0) -> Method:
     `max_grad_norm` is not allowed, since it would clip the gradients of both models together.
 
     Args:
-        fedavg: FedAvg built for a task; the server must simply average the models.
+        fedavg: FedAvg built for a task; the server must send the mean of the models.
         penalty: lambda, at least 0; 1 in the authors' scripts.
 
     Raises:
-        ValueError: if `penalty` is negative, if the server of `fedavg` does not simply average the
-            models, if clients train tensors outside the model, or if clients clip gradients. A
+        ValueError: if `penalty` is negative, if the server of `fedavg` does not send the mean of
+            the models, if clients train tensors outside the model, or if clients clip gradients. A
             model with buffers, such as a batch norm's statistics, also raises the error, since
             clients cannot store buffers of a second model.
 

@@ -34,15 +34,15 @@ def fedamp(
     The mixes of a round do not include models of absent clients.
 
     Args:
-        fedavg: FedAvg built for a task; the server must simply average the models.
+        fedavg: FedAvg built for a task; the server must send the mean of the models.
         sigma: unit of the squared distances between models, above 0. Two models whose squared
             distance is sigma have 1 / e of the largest possible attention.
         server_lr: alpha_K, the server's step, above 0.
         penalty: lambda, at least 0.
 
     Raises:
-        ValueError: if a number is out of range, or if the server of `fedavg` does not simply
-            average the models.
+        ValueError: if a number is out of range, or if the server of `fedavg` does not send the mean
+            of the models.
 
     Example:
         >>> method = fedamp(fgl.fedavg(torch.nn.Linear(1, 1)), sigma=0.1)
@@ -71,15 +71,15 @@ def heurfedamp(
     takes part for the first time does not know whether the federation has had earlier rounds.
 
     Args:
-        fedavg: FedAvg built for a task; the server must simply average the models.
+        fedavg: FedAvg built for a task; the server must send the mean of the models.
         own: xi_ii, the weight of a client's own model in the client's mix, between 0 and 1.
         scale: factor of the cosines, at least 0. A larger factor gives more weight to similar
             clients.
         penalty: lambda, at least 0.
 
     Raises:
-        ValueError: if a number is out of range, or if the server of `fedavg` does not simply
-            average the models.
+        ValueError: if a number is out of range, or if the server of `fedavg` does not send the mean
+            of the models.
 
     Example:
         >>> heurfedamp(fgl.fedavg(torch.nn.Linear(1, 1))).train.keep_optimizer

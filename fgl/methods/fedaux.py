@@ -32,15 +32,15 @@ def fedaux(fedavg: Method, *, scale: Weight = 10.0, vector: str = "aux") -> Meth
 
     Args:
         fedavg: FedAvg built for a model that has a one-dimensional parameter named `vector`; the
-            server must simply average the models.
+            server must send the mean of the models.
         scale: factor of the cosines, at least 0. A larger factor gives more weight to similar
             clients; 0 gives all clients equal weights.
         vector: name of the parameter.
 
     Raises:
-        ValueError: if `scale` is negative, or if the server of `fedavg` does not simply average the
-            models. A ValueError is also raised if the model has no one-dimensional parameter named
-            `vector`.
+        ValueError: if `scale` is negative, or if the server of `fedavg` does not send the mean of
+            the models. A ValueError is also raised if the model has no one-dimensional parameter
+            named `vector`.
 
     Example:
         >>> fedaux(fgl.fedavg(fgl.nn.AuxSAGE(4, 8, 2)), scale=5.0)

@@ -1,4 +1,4 @@
-"""FedDC: each client tracks a drift; drifts correct local training and the mean model."""
+"""FedDC: clients track drifts, which are used to correct local training and the mean model."""
 
 from dataclasses import replace
 from typing import Any
@@ -37,18 +37,17 @@ def feddc(fedavg: Method, *, penalty: Weight = 0.01) -> Method:
     holds whichever clients take part in a round.
 
     With plain SGD, this method computes the same local steps and the same models as the authors'
-    code, apart from three differences. First, the number S of steps is here the client's own
-    number. In the authors' code, S is the mean number of steps over clients. Second, clients here
-    predict with the server's model theta. The authors also score means of the clients' models.
-    Third, gradients are clipped only if `fedavg` clips gradients; the authors clip gradients at
-    norm 10.
+    code, apart from three differences. First, S is here the number of local steps of client k. In
+    the authors' code, S is the mean of this number over clients. Second, clients here predict with
+    the server's model theta. The authors also score means of the clients' models. Third, gradients
+    are clipped only if `fedavg` clips gradients; the authors clip gradients at norm 10.
 
     Args:
-        fedavg: FedAvg built for a task; the server must simply average the models.
+        fedavg: FedAvg built for a task; the server must send the mean of the models.
         penalty: alpha, at least 0; the authors use 0.01 for CIFAR-10 and 0.1 for MNIST.
 
     Raises:
-        ValueError: if a number is out of range, if the server of `fedavg` does not simply average
+        ValueError: if a number is out of range, if the server of `fedavg` does not send the mean of
             the models, or if clients train tensors outside the model. A run raises a ValueError if
             an outer method replaces the optimizer of `fedavg`.
 

@@ -68,11 +68,12 @@ def feddep(
     each client itself computes the gradients that the other clients would return, as in the paper's
     abstract ("pseudo-FL"). As in the public code, two softmaxes are applied in a row: one to the
     encoder's output, and one inside the cross-entropy. The generator also predicts how many
-    neighbours a node lacks. The prediction is rounded to the nearest integer when a graph is
-    mended, and when generated embeddings are compared with hidden neighbours. The prediction is
-    rounded down when generated embeddings are compared with prototypes. Here the input of each
-    layer is the output of the previous layer. In the paper's appendix, the input of each layer is
-    the embedding. A node's embedding is the mean over P slots, including empty slots.
+    neighbours a node lacks. This predicted number is rounded to the nearest integer when neighbours
+    are generated for a graph, and when generated embeddings are compared with hidden neighbours.
+    The predicted number of neighbours is rounded down when generated embeddings are compared with
+    prototypes. Here the input of each layer is the output of the previous layer. In the paper's
+    appendix, the input of each layer is the embedding. A node's embedding is the mean over P slots,
+    including empty slots.
 
     The clustering differs from the clustering in the public code. Here k-means runs on the
     encoder's embeddings. The public code applies k-means and then DEC to the embeddings of a
@@ -81,25 +82,25 @@ def feddep(
     the sum of the prototype's entries is negative. Here each step counts the gradient of ``L``
     once, and the public code counts it twice. Here a step samples the generator's noise once for
     the comparisons with all clients j. The public code also adds the gradients for one client to
-    the gradients for the next client. Here every forward pass mends the whole graph, without noise
-    or dropout. The public code mends the graph only once, in training mode and after nodes were
-    hidden. The public code also computes scores on graphs without generated neighbours. All clients
-    start from the same generator. Clients do not send numbers of missing neighbours, since no
-    client uses these numbers. When embeddings are computed, both layers of the encoder use the same
-    sample of neighbours. The term ``l CE`` is computed with a copy of the classifier that the
-    client receives after the first round. In the public code, this term uses the generator's own
-    classifier, which is randomly initialised. Here and in the public code, this classifier is
-    trained for `gen_local_epochs` steps and then discarded. So classifiers are trained for one
-    round before any graph is mended. Here the optimiser of a generator keeps its state from step to
-    step. The public code creates a new optimiser (SGD with learning rate .1) in each step. The
-    published 200 epochs correspond to 100 exchanges of two steps. The public code trains the
-    classifier on minibatches of 64 nodes with 5 sampled neighbours per layer; here the task defines
-    the minibatches. Unlike the paper, this implementation does not claim differential privacy of
-    edges.
+    the gradients for the next client. Here every forward pass generates neighbours for the whole
+    graph, without noise or dropout. The public code generates these neighbours only once, in
+    training mode and after nodes were hidden. The public code also computes scores on graphs
+    without generated neighbours. All clients start from the same generator. Clients do not send
+    numbers of missing neighbours, since no client uses these numbers. When embeddings are computed,
+    both layers of the encoder use the same sample of neighbours. The term ``l CE`` is computed with
+    a copy of the classifier that the client receives after the first round. In the public code,
+    this term uses the generator's own classifier, which is randomly initialised. Here and in the
+    public code, this classifier is trained for `gen_local_epochs` steps and then discarded. So
+    classifiers are trained for one round before any neighbour is generated. Here the optimiser of a
+    generator keeps its state from step to step. The public code creates a new optimiser (SGD with
+    learning rate .1) in each step. The published 200 epochs correspond to 100 exchanges of two
+    steps. The public code trains the classifier on minibatches of 64 nodes with 5 sampled
+    neighbours per layer; here the task defines the minibatches. Unlike the paper, this
+    implementation does not claim differential privacy of edges.
 
     Args:
-        fedavg: FedAvg built for a task; the server must simply average the models. Generators also
-            use the optimiser of `fedavg`.
+        fedavg: FedAvg built for a task; the server must send the mean of the models. Generators
+            also use the optimiser of `fedavg`.
         num_prototypes: number of groups of a client's embeddings; 5 in the public code.
         encoder_epochs: passes of the encoder over the training nodes.
         gen_local_epochs: number of steps in the first stage. These steps train the whole generator
@@ -110,13 +111,13 @@ def feddep(
         count_weight: a.
         embedding_weight: b.
         label_weight: l.
-        targets: which of another client's prototypes a generated neighbour is compared with.
+        targets: the prototypes of another client with which each generated neighbour is compared.
             ``"nearest"``: the nearest prototype. ``"drawn"``: the prototype of a sampled node of
             the other client.
 
     Raises:
         ValueError: if a number is out of range, if the model is not a `fgl.nn.DeepNeighbours`, or
-            if the server of `fedavg` does not simply average the models. The method's functions
+            if the server of `fedavg` does not send the mean of the models. The method's functions
             raise a ValueError if a client holds a collection, has no labels, or has no validation
             mask.
 
@@ -226,7 +227,8 @@ def generated(
     """Train a client's generator: at first all layers, then only the layers for embeddings.
 
     Returns:
-        A dict with the generator's tensors and `mends`; keys are names of the model's tensors.
+        A dict with the trained tensors of the generator, and with ``"mends"`` set to 1. The keys
+        are names of tensors of `model`.
     """
     mask, number = graph.training_mask, missing.clamp(max=hidden.shape[1])
 

@@ -38,12 +38,12 @@ def feddyn(fedavg: Method, *, penalty: Weight = 0.01) -> Method:
     only if `fedavg` clips gradients; the authors clip gradients at norm 10.
 
     Args:
-        fedavg: FedAvg built for a task; the server must simply average the models.
+        fedavg: FedAvg built for a task; the server must send the mean of the models.
         penalty: alpha, weight of the regulariser, at least 0; 0.01 in the authors' code.
 
     Raises:
-        ValueError: if `penalty` is negative, if the server of `fedavg` does not simply average the
-            models, or if clients train tensors outside the model.
+        ValueError: if `penalty` is negative, if the server of `fedavg` does not send the mean of
+            the models, or if clients train tensors outside the model.
 
     Example:
         >>> method = feddyn(fgl.fedavg(torch.nn.Linear(1, 1)), penalty=0.1)
@@ -77,7 +77,7 @@ def drifting(fedavg: Method, name: str) -> Method:
     drift to the mean of the models.
 
     Args:
-        fedavg: FedAvg built for a task; the server must simply average the models.
+        fedavg: FedAvg built for a task; the server must send the mean of the models.
         name: name of the method, for errors.
 
     Raises:
@@ -174,9 +174,9 @@ def share_of(message: Mapping[str, Any], graph: Graph) -> Tensor:
 
 
 def inner(one: Mapping[str, Tensor], other: Mapping[str, Tensor]) -> Tensor:
-    """The inner product of two models, over the names in the model `one`.
+    """The inner product of two models, over the tensors of the first model.
 
-    No gradient flows to `one`.
+    The first model is treated as a constant, so gradients flow only to the second model.
 
     Example:
         >>> inner({"w": torch.tensor([1.0, 2.0])}, {"w": torch.tensor([3.0, 4.0])})

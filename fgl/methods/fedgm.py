@@ -89,8 +89,8 @@ def fedgm(
 
     Raises:
         TypeError: if the model cannot be re-initialised.
-        ValueError: if a number is out of range, or if the server of `fedavg` does not simply
-            average the models.
+        ValueError: if a number is out of range, or if the server of `fedavg` does not send the mean
+            of the models.
 
     Example:
         >>> fedgm(fgl.fedavg(fgl.nn.GCN(4, 8, 2)), reduction=0.2)
@@ -173,7 +173,7 @@ def fedgm(
 
 
 def check_condensed(message: Message, most: float) -> None:
-    """Raise a ValueError unless an upload is a complete graph with at most `most` nodes."""
+    """Raise a ValueError unless an upload contains one graph of at most the allowed size."""
     x, y, adjacency = (message[key] for key in KEYS[0])
     if x.dtype != adjacency.dtype or y.dtype != torch.int64 or (y < 0).any():
         raise ValueError(

@@ -52,7 +52,7 @@ def fedgta(
     mean is NaN. The authors use a GAMLP as the model; here the task defines the model.
 
     Args:
-        fedavg: FedAvg built for a task; the server must simply average the models. The model
+        fedavg: FedAvg built for a task; the server must send the mean of the models. The model
             returns a row of logits for each node of the client's graph.
         propagations: steps of label propagation; the authors use 5.
         neighbour_share: alpha, weight of the neighbours in a step, between 0 and 1; the authors use
@@ -67,9 +67,9 @@ def fedgta(
             is above this value. The authors use 0.5 for Cora, 0.6 for CiteSeer and 0.65 for PubMed.
 
     Raises:
-        ValueError: if a number is out of range, or if the server of `fedavg` does not simply
-            average the models. The method's functions raise a ValueError if a client's examples are
-            not nodes with class labels.
+        ValueError: if a number is out of range, or if the server of `fedavg` does not send the mean
+            of the models. The method's functions raise a ValueError if a client's examples are not
+            nodes with class labels.
 
     Example:
         >>> fedgta(fgl.fedavg(fgl.nn.GCN(4, 8, 2)), num_moments=3)

@@ -66,7 +66,7 @@ def fedhgn(
     empty = {name: first[name].new_zeros(1, first[name].shape[1]) for name in own}
 
     def whole(message: Message, state: State) -> Message:
-        """Add to the message the client's own coefficients."""
+        """Add the client's own coefficients to the model in the message."""
         mine = state.get("coefficients", {})
         return {**message, "model": {**first, **message.get("model", {}), **mine}}
 

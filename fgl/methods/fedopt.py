@@ -29,8 +29,9 @@ def fedopt(
     a variance negative.
 
     Args:
-        fedavg: FedAvg built for a task; the server must send one model to all clients. The
-            optimiser steps from the sent model towards the mean that this server computes.
+        fedavg: FedAvg built for a task; the server must send one model to all clients. From this
+            sent model, the optimiser takes a step towards the mean that the server of `fedavg`
+            computes.
         rule: the optimiser. The rule ``"sgd"`` without momentum is FedAvg with a damped step.
         server_lr: the optimiser's learning rate, at least 0.
         momentum: decay of the first moment. The default is 0 for ``"sgd"``, and 0.9 for all other

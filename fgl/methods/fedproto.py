@@ -24,8 +24,8 @@ def fedproto(fedavg: Method, *, weight: Weight = 1.0, draw: bool = True) -> Meth
     ``C^c`` is the mean of ``C_i^c`` over the clients that have class c. A client minimises
     ``loss + lambda mean_v ||h_v - C^{y_v}||^2 / d``, where v runs over the client's training
     examples, and d is the width of an embedding. The second term of this loss is 0 in the first
-    round. Examples of a class c that has no ``C^c`` yet add 0 to this term. If no participant has
-    class c, the earlier ``C^c`` is kept.
+    round. While a class c has no ``C^c``, the examples of this class contribute 0 to the second
+    term. If no participant has class c, the earlier ``C^c`` is kept.
 
     In the paper's Eq. 6, a client's weight is proportional to the client's number of examples. In
     Eq. 7, the loss compares means of embeddings. This method follows the authors' code instead,
@@ -47,7 +47,7 @@ def fedproto(fedavg: Method, *, weight: Weight = 1.0, draw: bool = True) -> Meth
     Raises:
         TypeError: if the model does not take ``return_embedding``, or if it cannot be
             re-initialised (see `drawn`).
-        ValueError: if `weight` is negative, or if the server of `fedavg` does not simply average
+        ValueError: if `weight` is negative, or if the server of `fedavg` does not send the mean of
             the models. The method's functions raise a ValueError if a client has no class labels,
             or if the number of embeddings is not the client's number of examples.
 

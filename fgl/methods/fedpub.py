@@ -45,9 +45,9 @@ def fedpub(
     A client minimises ``loss(W * m) + l1 ||m||_1 + l2 sum_n ||W_n - W^t_n||_2`` over W and m. Here
     W^t are the received weights, and the sum is over the tensors n of the model. The client starts
     from its own m. In the first round, all entries of m are 1. The last term of this loss is used
-    from the second round on. For predictions, the client sets all entries of m with ``|m| < l1`` to
-    0. The client sends W and ``e_i``. The masked model embeds the nodes of `probes`, and ``e_i`` is
-    the mean of these embeddings. The server could not compute ``e_i``, since the server has no
+    from the second round on. For predictions, all mask entries with ``|m| < l1`` are treated as
+    zero. The client sends W and ``e_i``. The masked model embeds the nodes of `probes`, and ``e_i``
+    is the mean of these embeddings. The server could not compute ``e_i``, since the server has no
     masks. Client i gets ``sum_j S_ij W_j``. The matrix S has the entries
     ``exp(scale cos(e_i, e_j))``, and each row is divided by the row's sum. A new client gets the
     mean of the models. Each client keeps its masks and its batch norm statistics. The mixes of a
@@ -59,8 +59,8 @@ def fedpub(
     penalties. Otherwise the penalties would shrink this client's masks to 0.
 
     Args:
-        fedavg: FedAvg built for a task; the server must simply average the models. The public code
-            keeps Adam's state between rounds: ``Training(keep_optimizer=True)``.
+        fedavg: FedAvg built for a task; the server must send the mean of the models. The public
+            code keeps Adam's state between rounds: ``Training(keep_optimizer=True)``.
         probes: one random graph for all clients (see `proxy_graph`). If clients hold collections of
             graphs, the probes are a collection too.
         sparsity: l1, the weight of the masks' size, at least 0. An entry of a mask is treated as 0
@@ -81,7 +81,7 @@ def fedpub(
 
     Raises:
         ValueError: if a number is out of range, if a choice is unknown, or if the server of
-            `fedavg` does not simply average the models.
+            `fedavg` does not send the mean of the models.
 
     Example:
         >>> probes = fgl.Graph(torch.eye(4), torch.tensor([[0], [1]]))
@@ -101,7 +101,7 @@ def fedpub(
     embeds = of == "embedding" or (of == "auto" and gives_embeddings(reader))
 
     def whole(message: Message, state: State) -> Message:
-        """Add to the message the client's own batch norm statistics."""
+        """Add the client's own batch norm statistics to the model in the message."""
         sent = message.get("model", {})
         return {**message, "model": {**sent, **fed.pick(state.get("own", first), statistics)}}
 

@@ -55,13 +55,13 @@ def fedspa(fedavg: Method, *, feature_share: PositiveShare = 0.2) -> Method:
     The public script trains with SGD (learning rate .1), 4 steps, a width of 128 and dropout .1.
 
     Args:
-        fedavg: FedAvg built for a task; the server must simply average the models.
+        fedavg: FedAvg built for a task; the server must send the mean of the models.
         feature_share: the energy is computed from this fraction of the features, above 0 and at
             most 1.
 
     Raises:
         ValueError: if an argument is out of range, if the model has no tensors u and a, or if the
-            server of `fedavg` does not simply average the models.
+            server of `fedavg` does not send the mean of the models.
 
     Example:
         >>> fedspa(fgl.fedavg(fgl.nn.SPA(4, 8, 2)), feature_share=1.0)

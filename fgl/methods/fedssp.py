@@ -58,15 +58,15 @@ def fedssp(fedavg: Method, *, weight: Weight = 25.0, draw: bool = True) -> Metho
       edges. Here the task samples minibatches, also from graphs without edges.
 
     Args:
-        fedavg: FedAvg built for a task whose model is a `fgl.nn.SSP`. The server must simply
-            average the models.
+        fedavg: FedAvg built for a task whose model is a `fgl.nn.SSP`. The server must send the mean
+            of the models.
         weight: weight of the distance to the consensus, at least 0.
         draw: if true, each client initialises its own model; if false, all clients start from the
             common model.
 
     Raises:
         ValueError: if the weight is negative, if the model is not a `fgl.nn.SSP`, or if the server
-            of `fedavg` does not simply average the models.
+            of `fedavg` does not send the mean of the models.
 
     Example:
         >>> fedssp(fgl.fedavg(fgl.nn.SSP(4, 8, 2)), weight=10.0)

@@ -77,7 +77,7 @@ def fedtad(
     the task determines the weights and whether the state is kept.
 
     Args:
-        fedavg: FedAvg built for a task; the server must simply average the models.
+        fedavg: FedAvg built for a task; the server must send the mean of the models.
         generator: G, with the same numbers of features and classes as the clients' graphs.
         topology: a function ``graph -> [num_nodes, d]``. The results are appended to the nodes'
             features: ``h = [features || topology]``. Two nodes are compared by the cosine of their
@@ -96,7 +96,7 @@ def fedtad(
         diversity: weight of L_dis, lambda_2.
 
     Raises:
-        ValueError: if a number is out of range, if the server of `fedavg` does not simply average
+        ValueError: if a number is out of range, if the server of `fedavg` does not send the mean of
             the models, or if a client's graph is a collection.
 
     Example:

@@ -53,8 +53,8 @@ def fedtgp(
 
     Raises:
         TypeError: if the model does not take ``return_embedding``.
-        ValueError: if a number is out of range, or if the server of `fedavg` does not simply
-            average the models.
+        ValueError: if a number is out of range, or if the server of `fedavg` does not send the mean
+            of the models.
 
     Example:
         >>> fedtgp(fgl.fedavg(fgl.nn.GCN(4, 8, 2)), server_epochs=5)

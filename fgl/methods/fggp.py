@@ -70,7 +70,7 @@ def fggp(
 
     Raises:
         TypeError: if the model is not a `fgl.nn.GCN`.
-        ValueError: if a number is out of range, if the server of `fedavg` does not simply average
+        ValueError: if a number is out of range, if the server of `fedavg` does not send the mean of
             the models, or if clients train tensors outside the model. The method's functions raise
             a ValueError if a client has no node.
 

@@ -23,7 +23,7 @@ def mix_updates(fedavg: Method, network: Network, *, self_weight: Share = 0.0) -
     client j.
 
     Args:
-        fedavg: FedAvg built for a task; the server must simply average the models.
+        fedavg: FedAvg built for a task; the server must send the mean of the models.
         network: function ``(inbox, known) -> matrix, known``. The function returns the matrix
             ``[K, K]`` that mixes the participants' updates, and the network ``[K, K]``, which is
             stored for later rounds. The argument `known` is the network stored in the last round.
@@ -33,7 +33,7 @@ def mix_updates(fedavg: Method, network: Network, *, self_weight: Share = 0.0) -
 
     Raises:
         ValueError: if `self_weight` is below 0 or above 1, or if the server of `fedavg` does not
-            simply average the models.
+            send the mean of the models.
 
     Example:
         >>> method = mix_updates(fgl.fedavg(torch.nn.Linear(1, 1)), uniform)

@@ -34,7 +34,7 @@ def pfedgraph(fedavg: Method, *, prior: Positive = 0.8, attraction: float = 0.01
     the optimiser and the scored model.
 
     Args:
-        fedavg: FedAvg built for a task; the server must simply average the models.
+        fedavg: FedAvg built for a task; the server must send the mean of the models.
         prior: lambda, above 0, weight of the fractions of examples. For very large values the
             method becomes FedAvg.
         attraction: mu, weight of the term ``<v_i, theta> / ||theta||``, which makes a client's
@@ -43,8 +43,8 @@ def pfedgraph(fedavg: Method, *, prior: Positive = 0.8, attraction: float = 0.01
             as in the public code, pass a negative mu.
 
     Raises:
-        ValueError: if a number is out of range, or if the server of `fedavg` does not simply
-            average the models.
+        ValueError: if a number is out of range, or if the server of `fedavg` does not send the mean
+            of the models.
 
     Example:
         >>> method = pfedgraph(fgl.fedavg(torch.nn.Linear(1, 1)))

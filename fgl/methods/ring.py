@@ -17,10 +17,10 @@ def ring(fedavg: Method) -> Method:
     FedEgo, adds the neighbour's model twice.
 
     Args:
-        fedavg: FedAvg built for a task; the server must simply average the models.
+        fedavg: FedAvg built for a task; the server must send the mean of the models.
 
     Raises:
-        ValueError: if the server of `fedavg` does not simply average the models.
+        ValueError: if the server of `fedavg` does not send the mean of the models.
 
     Example:
         >>> inbox = fgl.federation.Inbox({k: {"model": {"w": torch.tensor(3.0 * k)}}

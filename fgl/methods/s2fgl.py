@@ -84,7 +84,7 @@ def s2fgl(
     The public script trains with SGD (learning rate .2), 10 steps, a width of 128 and dropout .1.
 
     Args:
-        fedavg: FedAvg built for a task; the server must simply average the models. The model must
+        fedavg: FedAvg built for a task; the server must send the mean of the models. The model must
             take ``return_embedding=True``, and the loss must see all nodes in each step.
         knowledge: weight of the term with the codebooks. The public code uses .05 times 100, which
             is 5.
@@ -100,9 +100,9 @@ def s2fgl(
 
     Raises:
         TypeError: if the model has no embeddings.
-        ValueError: if a number is out of range, or if the server of `fedavg` does not simply
-            average the models. The method's functions raise a ValueError if a client holds a
-            collection, or if a client trains on sampled nodes.
+        ValueError: if a number is out of range, or if the server of `fedavg` does not send the mean
+            of the models. The method's functions raise a ValueError if a client holds a collection,
+            or if a client trains on sampled nodes.
 
     Example:
         >>> s2fgl(fgl.fedavg(fgl.nn.GCN(4, 8, 2)), books=2)

@@ -96,7 +96,7 @@ def unlearned(
     estimate assumes that this tensor has the same initial values in every model.
 
     Args:
-        fedavg: FedAvg built for a task; the server must simply average the models.
+        fedavg: FedAvg built for a task; the server must send the mean of the models.
         client: number of one client to forget, or numbers of several such clients. Numbers are
             counted from 0.
         at: number of rounds before the ascent, at least 1.
@@ -106,7 +106,7 @@ def unlearned(
         max_norm: largest gradient norm of the ascent, above 0; larger gradients are clipped.
 
     Raises:
-        ValueError: if a number is out of range, if the server of `fedavg` does not simply average
+        ValueError: if a number is out of range, if the server of `fedavg` does not send the mean of
             the models, or if clients train tensors outside the model. A run raises a ValueError if
             the federation lacks a client to be forgotten. A run without a checkpoint also raises a
             ValueError if it has at most `at` rounds, because the ascent would never start.

@@ -245,10 +245,10 @@ class Study:
             most = f"{needed[-1]}" if needed[-1] < MANY else f"{MANY} or more"
             lines.append(
                 f"With {len(self.plan.seeds)} seeds, {len(self.tests)} comparisons and a power of "
-                f"80 %, the smallest detectable difference is {statistics.median_low(least):.1f} "
-                f"points in the median comparison, and {least[-1]:.1f} in the worst. To detect 1 "
-                f"point, the median comparison needs {statistics.median_low(needed)} seeds, and "
-                f"the worst comparison needs {most}"
+                "80 %, half of the comparisons can detect a difference of "
+                f"{statistics.median_low(least):.1f} points, and all can detect {least[-1]:.1f}. "
+                "To detect 1 point, half of the comparisons need at most "
+                f"{statistics.median_low(needed)} seeds, and one needs {most}"
             )
         if 1 < count < SETTINGS_FOR_OTHERS:
             lines.append(

@@ -64,7 +64,7 @@ class Place(Protocol):
     def evaluate(self, method: Method, *, each: bool = False) -> Evaluate | None:
         """The default score of a method for the clients of this executor.
 
-        For `each`, see `fgl.run`.
+        The argument `each` is explained in the docstring of `fgl.run`.
         """
 
     def identity(self, method: Method) -> Mapping[str, Any]:

@@ -235,9 +235,7 @@ def floats(value: Any) -> Params:
 
 
 def values_of(tensor: Tensor) -> Tensor:
-    """The entries that a tensor has in memory.
-
-    In a sparse tensor, only the stored values are in memory.
+    """The entries of a dense tensor, or the stored values of a sparse tensor.
 
     Example:
         >>> values_of(torch.eye(2).to_sparse())
@@ -322,8 +320,8 @@ class Limits:
             MiB. If the method has `ragged` keys, 1 GiB is added to the default, since the sizes of
             such entries depend on a client's data.
         note_bytes: largest size of the data that a remote client sends in addition to its message:
-            numbers, losses, names, metrics. By default, 1 MiB plus 16 times the total length of the
-            model's names.
+            numbers, losses, names, metrics. By default, 1 MiB plus 16 bytes for each character in
+            the names of the model's tensors.
         metrics: largest number of metrics from remote clients. A client's score is ignored if it
             has more metrics than this limit. If the scores of a round contain more different names
             than this limit, the names that the fewest clients use are left out.
@@ -683,13 +681,14 @@ def _check_count(message: Message, most: float) -> None:
 def _too_far(change_of: Mapping[int, Mapping[str, Change]], most: float) -> dict[int, Diverged]:
     """Errors for clients whose change of an entry exceeds the first or the second bound.
 
-    The first bound is `most` times the median of the round's nonzero changes. The first bound
-    applies only to a change that is larger than the sent entry, or larger than 1 if no entry was
-    sent. If the number of changes is even, the median is the larger of the two middle changes. If
-    the median were the smaller of the two middle changes, half of the clients could make the median
-    almost 0 by sending almost unchanged models. The server would then refuse the uploads of all
-    other clients. The second bound is `most` times the size of the sent entry. A size below 1 is
-    replaced by 1. The second bound also limits the growth of the server's own message.
+    Let c be the number `most`. The first bound is c times the median of the round's nonzero
+    changes. The first bound applies only to a change that is larger than the sent entry, or larger
+    than 1 if no entry was sent. If the number of changes is even, the median is the larger of the
+    two middle changes. If the median were the smaller of the two middle changes, half of the
+    clients could make the median almost 0 by sending almost unchanged models. The server would then
+    refuse the uploads of all other clients. The second bound is c times the size of the sent entry.
+    A size below 1 is replaced by 1. The second bound also limits the growth of the server's own
+    message.
     """
     diverged: dict[int, Diverged] = {}
     by_key: dict[str, dict[int, Change]] = {}

@@ -37,7 +37,7 @@ def layer(
 
     The arguments of the builder are stored as part of a run. A run cannot be resumed from a
     checkpoint if an argument differs from the stored argument. ``repr(method)`` shows the
-    arguments, and `refuse` finds the builder by its name.
+    arguments. The function `refuse` can find the builder by its name.
 
     Args:
         builder: a function that returns a method.
@@ -158,7 +158,7 @@ def refuse(method: Method, inner: str | Collection[str], outer: str, why: str) -
         method: the method that is passed to `outer`.
         inner: the name of the builder to refuse, or several names.
         outer: the name of the builder that calls this function.
-        why: the reason, which is the end of the error's text.
+        why: the reason for the error. The error's text ends with this reason.
 
     Raises:
         ValueError: if a builder in `inner` is among the method's layers.
@@ -202,7 +202,7 @@ def check_no_joining(method: Method, outer: str, why: str) -> None:
     Args:
         method: the method that is passed to `outer`.
         outer: the name of the builder that calls this function.
-        why: the reason, which is the end of the error's text.
+        why: the reason for the error. The error's text ends with this reason.
 
     Raises:
         ValueError: if the method has a `joining`.

@@ -31,8 +31,8 @@ class Means(Mapping[str, Params]):
     Args:
         values: the means by key. ``"model"`` is missing if no client has an example.
         inbox: the messages of the clients over which the means are taken. A message contains only
-            entries that the server reads client by client. Most servers read no such entries, so
-            the messages are empty.
+            the entries that the server reads separately for each client. Most servers read only
+            means. For these servers, each client's message in `inbox` is empty.
 
     Example:
         >>> means = Means({"model": {"w": torch.ones(1)}}, fgl.federation.Inbox({2: {}, 4: {}}, 5))
@@ -55,12 +55,12 @@ class Means(Mapping[str, Params]):
     ) -> Means:
         """The `Means` of an inbox; ``means["model"]`` is the given `model`.
 
-        For each key in `equally`, the mean over clients is unweighted. `Means.inbox` has only the
-        entries at the keys in `reads`.
+        For each key in `equally`, the mean over clients is unweighted. From each upload,
+        `Means.inbox` contains only the entries that `reads` names.
 
         Raises:
-            TypeError: if an entry of `equally` is not a dict of tensors.
-            ValueError: if an upload lacks an entry of `equally`.
+            TypeError: if an entry that `equally` names is not a dict of tensors.
+            ValueError: if an upload lacks an entry that `equally` names.
 
         Example:
             >>> inbox = fgl.federation.Inbox({k: {"n": {"w": torch.tensor(k)}} for k in (1, 3)}, 4)
@@ -117,9 +117,9 @@ class OfMeans:
         equally: keys of further entries of an upload. Each such entry is a dict of tensors. `serve`
             reads the means of these tensors over the clients. In these means, all clients have
             equal weights.
-        reads: keys of an upload. `serve` reads each client's entries at these keys in
-            ``means.inbox``. A secure sum does not reveal these entries, and a robust mean does not
-            protect them.
+        reads: keys of the entries that `serve` reads separately for each client. `serve` finds
+            these entries in ``means.inbox``. A secure sum does not reveal these entries, and a
+            robust mean does not protect them.
         averages: whether `serve` only sends the mean of the models to every client. Builders that
             replace the server require a method with ``averages=True``.
 
@@ -185,12 +185,12 @@ def after(
         aggregate: the server's function, of any type.
         change: ``(outbox, new, means, state) -> outbox, state``. The arguments `outbox` and `new`
             are the outbox and the state that `aggregate` returned. `state` is the state that
-            `aggregate` received. `means` contains the means of `equally`. The outbox is empty in a
-            round in which no client has an example.
+            `aggregate` received. `means` contains the means of the entries that `equally` names.
+            The outbox is empty in a round in which no client has an example.
         equally: keys of an upload; the value of each key is a dict of tensors. `change` reads the
             means of these tensors over the clients, computed with equal weights.
-        reads: keys of an upload. `change` reads each client's entries at these keys in
-            ``means.inbox``.
+        reads: keys of the entries that `change` reads separately for each client. `change` finds
+            these entries in ``means.inbox``.
         averages: whether `change` returns the outbox unchanged. `OfMeans.averages` of the new
             server is True if `averages` and ``aggregate.averages`` are both True.
 
@@ -451,7 +451,7 @@ def _check_output(model: nn.Module, output: Any, graph: Graph, target: Target) -
 
 
 def adopt_model(model: nn.Module) -> Receive:
-    """FedAvg's `receive`: start from the server's model; the context is the whole message.
+    """FedAvg's `receive`: return the server's model, and the message as the training's context.
 
     Args:
         model: the architecture; the tensors of a received model must have the names in this
@@ -564,8 +564,8 @@ def accept_equally(message: Message, client: int, state: State) -> None:
     """The server's `accept` for methods in which all clients have the same weight.
 
     With equal weights, ``"num_examples"`` is at most 1, and this function checks this bound.
-    `Rules.max_examples` is a different bound, which limits a client's true number of examples. An
-    upload may contain the true number in an entry other than ``"num_examples"``.
+    `Rules.max_examples` is a different bound, which limits a client's true number of examples. A
+    client can send its true number of examples under a key other than ``"num_examples"``.
 
     Example:
         >>> accept_equally({"num_examples": torch.tensor(2)}, 0, {})

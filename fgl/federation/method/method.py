@@ -46,8 +46,8 @@ class Training:
             just before its step.
         epochs: number of passes over the client's examples that `batches` makes in one round; by
             default 1. All passes must have the same number of steps. `fgl.methods.fedselect` reads
-            this number. `epochs` does not repeat the pairs of `batches`. To pass over the
-            minibatches 3 times, use ``partial(node_minibatches, num_epochs=3)``. Without
+            this number. The function `batches` must itself return the pairs of all passes. To pass
+            over the minibatches 3 times, use ``partial(node_minibatches, num_epochs=3)``. Without
             minibatches, use `num_steps`.
         max_grad_norm: the gradient is clipped to this norm; by default it is not clipped.
         keep_optimizer: whether a client keeps the optimiser's state until the client's next round.
@@ -58,8 +58,9 @@ class Training:
             zero if the loss does not depend on the tensor.
         settle: ``(new, old, context) -> params``, called after each optimiser step with the tensors
             after and before the step. Training continues from the returned tensors.
-        settle_moments: whether `settle` is also called with each of the optimiser's moments. If
-            True, each parameter entry that `settle` keeps fixed also has fixed moments.
+        settle_moments: whether `settle` is also called with each of the optimiser's moments. For
+            example, `settle` may keep some entries of a parameter fixed. If `settle_moments` is
+            True, the moments of these entries are then fixed too.
 
     Raises:
         ValueError: if `num_steps` or `epochs` is negative, if both `num_steps` and `batches` are

@@ -34,8 +34,8 @@ class Models:
     Equal models share one module.
 
     In each client's model, the modules in `own` start from random tensors. The seed of these
-    random tensors is computed from the common part, and is the same for all clients. So the random
-    tensors are the same after a resume and on another computer.
+    random tensors is computed from the common part, and is the same for all clients. So a resumed
+    run, and a run on another computer, get the same random tensors.
 
     Args:
         make: ``graph -> module``, builds a client's own model.
@@ -272,16 +272,16 @@ class Rules:
             continues.
         participants: smallest allowed number of participants of a round. If a round has fewer
             participants, the run raises an error.
-        rounds: smallest allowed number of rounds of a run. A run without a checkpoint raises an
-            error if it has fewer rounds. A run with a checkpoint can be continued until it has
-            enough rounds. For example, `fgl.methods.unlearned` needs one round more than its
-            argument `at`.
+        rounds: R, the smallest allowed number of rounds of a run. A run without a checkpoint raises
+            an error if it has fewer than R rounds. A run with a checkpoint can be continued until
+            it has R rounds. For example, ``fgl.methods.unlearned(..., at=5)`` needs at least 6
+            rounds.
         silent: if False, clients send their local losses and numbers of examples in addition to
             their messages, and the history records both. If True, clients send nothing except their
             messages.
         ragged: keys of an upload that may be missing, or may have other shapes or inner keys, in
-            some clients or rounds. `accept` must check these keys. All other keys must have the
-            names, shapes and dtypes on which most clients agree.
+            some clients or rounds. `accept` must check these keys. Every upload must have all other
+            keys, with the inner keys, shapes and dtypes that most uploads have.
         max_examples: largest ``"num_examples"`` that a client can have; an upload with a larger
             number is refused. Tasks set this bound; by default there is no bound.
         max_change: a bound c on the change of an entry of an upload. Let d be the size of the
@@ -318,7 +318,7 @@ class Rules:
 
 
 def without_noise(message: Message) -> Mapping[str, float]:
-    """The privacy cost of an answer without noise: a noise multiplier of 0.
+    """The default of `Privacy.costs`: an answer has no noise, so its noise multiplier is 0.
 
     Example:
         >>> without_noise({})

@@ -138,8 +138,9 @@ class Folder:
 
         Keep the two newest checkpoints.
 
-        The round `unscored` is not yet in the result's history. The result already has the outbox
-        and the states after this round.
+        If given, `unscored` is the record of a round that has no metrics yet. This record is not
+        yet in the result's history. The result already has the outbox and the states after this
+        round.
         """
         rounds = len(result.history) + (unscored is not None)
         path = self.path / _name(rounds)

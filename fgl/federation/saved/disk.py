@@ -29,7 +29,7 @@ def write_whole(path: Path, content: bytes, *, private: bool = False) -> None:
 
 
 def try_writing(path: Path, content: bytes) -> None:
-    """Write a temporary file like `write_whole`, so that a problem is found early."""
+    """Write and remove a temporary file beside `path`, to detect a problem of the disk early."""
     with _beside(path, content, private=True):
         pass
 

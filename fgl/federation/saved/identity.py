@@ -96,10 +96,11 @@ def _fields(value: Any, but: Sequence[str] = ()) -> dict[str, Any]:
 
 
 def _settings(method: Method) -> dict[str, Any]:
-    """Each builder's settings.
+    """The settings of each builder that built a method.
 
-    A key is the builder's name. If a builder occurs several times, a number is appended to the
-    name: 2 at the second occurrence, 3 at the third, and so on.
+    The settings of a builder `fedavg` are at the key ``"settings of fedavg"``. If a builder occurs
+    several times, a number is appended to the key: 2 at the second occurrence, 3 at the third, and
+    so on.
     """
     out: dict[str, Any] = {}
     for each in (inner for layer in method.layers for inner in layer.all):

@@ -27,8 +27,8 @@ class Layout:
 
     A matrix that is multiplied by sparse features is stored by columns.
 
-    A product with sparse features reads the other matrix by columns. If this matrix were stored by
-    rows, every step of training would copy the matrix.
+    A product of sparse features and a dense matrix reads the dense matrix by columns. If the dense
+    matrix were stored by rows, every step of training would copy this matrix.
 
     Args:
         params: dict from name to tensor.

@@ -207,7 +207,7 @@ def check_reached(leaves: Mapping[str, Tensor], loss: Tensor) -> None:
     """Raise a ValueError if no parameter has a gradient after the backward pass.
 
     A loss that is itself a leaf, such as ``torch.zeros((), requires_grad=True)``, raises no error.
-    A method returns a leaf as its loss if there is nothing to train.
+    A loss function can return a new zero tensor if a client has nothing to train.
     """
     if leaves and loss.grad_fn is not None and all(leaf.grad is None for leaf in leaves.values()):
         raise ValueError(
@@ -219,7 +219,7 @@ def trainable(method: Method, graph: Graph | None = None) -> set[str]:
     """Names of the tensors to train: the model's parameters and the personal tensors.
 
     Args:
-        method: the method with the model and the personal tensors.
+        method: a method, with a model and with names of personal tensors (`method.own.personal`).
         graph: a client's graph, if clients have different models. With `graph`, the result names
             the tensors of this client's model. By default, the result names the tensors of
             `method.model`.

@@ -128,7 +128,7 @@ class Batch(Loop):
 
 
 def _alike(method: Method, ready: Sequence[Ready]) -> list[list[int]]:
-    """Group the positions of clients whose contexts have equal keys, also in their nested dicts.
+    """Group the positions of clients by the keys of their contexts and of dicts in the contexts.
 
     If clients have their own parts of the model, the shapes of these parts must also be equal
     within a group.

@@ -18,8 +18,8 @@ def captured(call: Call, inputs: Sequence[Tensor]) -> Call:
     input in place too.
 
     Args:
-        call: operations without gradients. The shapes, strides and dtypes of the inputs alone must
-            determine the sequence of operations.
+        call: operations without gradients. The sequence of operations must depend only on the
+            shapes, strides and dtypes of the inputs, and not on the values in the inputs.
         inputs: inputs of `call`; not changed.
 
     Returns:

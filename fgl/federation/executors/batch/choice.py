@@ -58,7 +58,7 @@ def choose(method: Method, clients: Sequence[Graph], *, cache: int | None = None
     with the largest D.
 
     The number of batches is the memory that all clients' steps use, divided by the cache size and
-    rounded. So a batch may exceed the cache size by up to half.
+    rounded. Since the number is rounded, a batch may need up to 1.5 times the cache size.
 
     Two rules determine whether clients train one at a time. Let M be the largest D of all clients,
     and let A be the mean of D over all clients. By the first rule, clients train one at a time if

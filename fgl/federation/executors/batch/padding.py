@@ -35,7 +35,8 @@ def check_padding(
     Args:
         view: the current step.
         params: each client's initial parameters.
-        left: the clients that take this step.
+        left: positions in the cohort of the clients that take this step. The other clients have
+            finished their local steps.
         checked: the kinds of padding that earlier calls checked. The kind ``"nodes"`` means padded
             nodes. The kind ``"context/pairs"`` means the padding of a `Ragged` at the path
             ``pairs`` in the context. After the call, `checked` also contains the kinds of padding
@@ -66,7 +67,7 @@ def check_padding(
 def _padded(cohort: Cohort, contexts: Sequence[Any], left: Sequence[int]) -> dict[str, int]:
     """For each kind of padding in a batch: the client with the most padding of this kind.
 
-    Only the clients in `left`, which take the current step, are considered.
+    Clients that do not take the current step are ignored.
     """
     sizes = {"nodes": [graph.num_nodes for graph in cohort.graphs]}
     if cohort.graphs[0].edge_label_index is not None or cohort.graphs[0].has("window_index"):
@@ -131,8 +132,9 @@ def _compare_in(training: bool, view: View, start: Params, clients: Sequence[int
 def _check_gradients(view: View, start: Params, clients: Sequence[int]) -> None:
     """Raise an error if a client's gradient is finite outside the batch but not in the batch.
 
-    A mean over padding only is 0 / 0, which is NaN. Even if the loss leaves this mean out, the
-    backward pass multiplies a gradient of 0 by NaN, and the client's gradient becomes NaN.
+    A masked mean is 0 / 0, which is NaN, if all of its entries are padding. Even if the loss leaves
+    this mean out, the backward pass multiplies a gradient of 0 by NaN, and the client's gradient
+    becomes NaN.
     """
     names = trainable(view.method)
     with _aside(view):
@@ -161,7 +163,7 @@ def _check_gradients(view: View, start: Params, clients: Sequence[int]) -> None:
 
 @contextlib.contextmanager
 def _aside(view: View, training: bool = False) -> Iterator[None]:
-    """A context that switches torch's dropout off and keeps training's random numbers unchanged."""
+    """A context that switches torch's dropout off; at its end, torch's random state is restored."""
     device = view.cohort.graphs[0].device
     devices = [device] if device.type == "cuda" else []
     model = stand_in(view.method.model)
@@ -183,7 +185,7 @@ def _alone(view: View, at: Params, client: int, seed: int = 0) -> Tensor:
 
 
 def _whole(view: View) -> View:
-    """Copy a step's view; the copy uses all training examples of the clients."""
+    """Return a `View` of the same cohort for a step on all training examples of the clients."""
     return View(view.method, view.layout).at(view.cohort, view.contexts, None)
 
 

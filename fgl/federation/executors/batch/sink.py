@@ -25,13 +25,13 @@ FRESH |= {torch.zeros, torch.ones, torch.full, torch.empty}
 
 
 class SunkReading(Reading):
-    """Arguments of a model with `edge_index`, for one client of a batch.
+    """The arguments of a model that reads `edge_index`, for one client of a batch.
 
-    Padded edges are at the sink.
+    Edges that are added as padding are self-loops of the sink node.
 
     Args:
         graph: the client's graph; its edge fields end with padding.
-        edge_index: int64 ``[2, E]``; padding points to the sink.
+        edge_index: int64 ``[2, E]``. Edges that are padding start and end at the sink node.
         num_nodes: number of nodes of the largest client; the sink node has this index.
         num_graphs: largest number of graphs of a client. This number is also the index of the
             sink's graph. The argument is None if each client has one graph.

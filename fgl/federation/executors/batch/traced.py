@@ -51,12 +51,12 @@ class Step(NamedTuple):
 class Tracer:
     """The traced steps of a run, and their comparison with ordinary steps.
 
-    A cohort first takes `AFTER` ordinary steps; then one step is recorded. Later steps repeat the
-    recorded operations. When the recorded step is used for the 1st, 2nd, 4th, 8th time and so on,
-    an ordinary step is also taken, from the same random state. The recorded step and the ordinary
-    step must have bit-identical losses, gradients, buffers and random states. If these results
-    differ, or if a traced step raises an error, the run uses no more traced steps. The reason is
-    stored in `why`.
+    A cohort first takes 32 ordinary steps (the constant `AFTER`). The operations of the next step
+    are recorded. Later steps repeat the recorded operations. When the recorded step is used for the
+    1st, 2nd, 4th, 8th time and so on, an ordinary step is also taken, from the same random state.
+    The recorded step and the ordinary step must have bit-identical losses, gradients, buffers and
+    random states. If these results differ, or if a traced step raises an error, the run uses no
+    more traced steps. The reason is stored in `why`.
 
     Example:
         >>> tracer = Tracer()
@@ -258,7 +258,7 @@ class CompactTrace(Trace):
     ordinary steps must have bit-identical results.
 
     Args:
-        trace: the trace that trains all rows of these stacks.
+        trace: the ordinary trace of the same step, which trains all rows of these stacks.
         call: the operations, which compute with the touched rows only.
         form: the conditions under which `call` is valid.
         rows: dict from a stack's name to the stack's touched rows.
@@ -303,7 +303,7 @@ class Form:
     settings: Any
 
     def fits(self, other: Form) -> bool:
-        """Whether operations recorded with this form are valid for a step with the form `other`."""
+        """Whether operations recorded for this form are also valid for the form `other`."""
         if len(self.fixed) != len(other.fixed):
             return False
         same = all(map(_same_object, self.fixed, other.fixed))

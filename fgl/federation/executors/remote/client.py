@@ -136,8 +136,8 @@ def plan(agreed: Mapping[str, Any]) -> str:
 
     A site approves runs by this digest.
 
-    The digest does not include the number of threads or the versions of packages. So approved runs
-    stay approved if a site changes them.
+    The digest does not include the number of threads or the versions of packages. So an approved
+    run stays approved after the site updates a package or changes the number of threads.
 
     Example:
         >>> one = agreement(fgl.fedavg(torch.nn.Linear(1, 1)))
@@ -157,8 +157,8 @@ def check_approved(path: Any, plan: str, unknown: Sequence[str], state: Any) -> 
     Args:
         path: path of a text file with the approved plans; each line begins with a plan. If `path`
             is None, all plans are approved.
-        plan: the run's plan. A plan is a digest. The site's ledger shows the method as readable
-            text.
+        plan: the run's plan, which is a hexadecimal digest of the run's settings. The site's ledger
+            shows the method as readable text.
         unknown: names of the method's functions whose settings are unknown.
         state: the site's state folder, if it has one.
 

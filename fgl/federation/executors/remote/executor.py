@@ -53,7 +53,7 @@ class _Question:
     times: Counter[int] = field(default_factory=Counter)  # how often a client was asked
 
     def open(self) -> list[int]:
-        """Clients that have not replied and have no request on the way."""
+        """Clients that have not replied and that have no pending request from the server."""
         waiting = {client for client, _ in self.pending.values()}
         return [c for c in self.contents if c not in self.found and c not in waiting]
 
@@ -164,7 +164,7 @@ class RemoteClients:
             return Answer(None, problem=reason(error), paid=self._paid(client, 0))
 
     def _paid(self, client: int, charged: int) -> int:
-        """An upper bound on the number of a client's answers that had a privacy cost.
+        """An upper bound on how many answers of a client had a privacy cost.
 
         The client's reply may state this number. The bound is then the stated number, but at most
         the number of requests to the client.

@@ -43,7 +43,7 @@ class Post(Protocol):
         """Dict from each registered node to the names that were verified for this node."""
 
     def letters(self, notes: Mapping[int, Any], messages: Mapping[int, Message]) -> dict[int, Any]:
-        """Pack each client's note and message into one content: an object for the network."""
+        """Pack each client's note and message into one object that the network can send."""
 
     def push(self, kind: str, contents: Mapping[int, Any], ttl: float) -> dict[int, str]:
         """Send each node its own content. Return the ids of the requests that were accepted."""
@@ -253,7 +253,7 @@ def whole(note: Note, name: str) -> int:
 
 
 def yes(note: Note, name: str) -> bool:
-    """Return a note's field `name`; raise an error if the field is not a boolean."""
+    """Return the boolean that a note stores in the field `name`; raise an error otherwise."""
     value = _field(note, name)
     reject_if(not isinstance(value, bool), f"{name} to be True or False", brief(value))
     return bool(value)

@@ -21,7 +21,8 @@ def pack(message: Mapping[str, Any]) -> bytes:
         message: dict whose values are dense tensors or dicts of dense tensors.
 
     Returns:
-        The bytes. The result is about 80 bytes per tensor longer than `num_bytes` of the message.
+        The bytes of the header and of the tensors. The header has about 80 to 100 bytes per
+        tensor. The tensors have `num_bytes` bytes.
 
     Raises:
         TypeError: for a sparse tensor.
