@@ -57,8 +57,8 @@ arguments in your own runs.
 """
 MEASURED = """## Measured
 
-The table shows how many percentage points each method gains over FedAvg with the same network.
-The gain of FedSage+ is over FedSage. Gains are means over seeds with standard errors. [The
+The table shows each method's gain over FedAvg with the same network, in percentage points.
+FedSage+ is compared with FedSage instead. Gains are means over seeds with standard errors. [The
 matrix](matrix.md) gives the details. [The leaderboard](leaderboard.md) shows the scores of each
 client's own model on its own nodes.
 
@@ -235,7 +235,7 @@ def recipe(path: Path) -> Entry:
     return Entry(
         title=title,
         changes=changes[0].upper() + changes[1:],
-        published=f"{published}; [equations](papers/{path.stem}.md)",
+        published=f"{published}. Equations: [{title}](papers/{path.stem}.md)",
         runs_on=places().get(plain(title), "every task"),
         call=f"{call_of(title)} from `examples/{path.name}`",
         measured=gains().get(plain(title), {}),

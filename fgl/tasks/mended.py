@@ -206,7 +206,7 @@ def mended(
     gen_wide: Count = 2048,
     gen_rounded: bool = False,
 ) -> Task:
-    """The given task on graphs to which generators have added missing neighbours (FedSage+).
+    """Return the task after generators have added missing neighbours to its graphs (FedSage+).
 
     Every client first trains a generator without other clients. Then the client trains this
     generator further, with a new optimiser and with gradients from the other clients

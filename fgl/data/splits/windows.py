@@ -26,8 +26,8 @@ def windows(
     A window that ends at time t reads the times ``t - steps + 1`` to t. The window's target times
     are ``t + h`` for each horizon h. Times are divided in order into training, validation and test
     times. A window belongs to the part (training, validation or test) that contains all target
-    times of the window. A window with target times in two parts is left out. A test window may read
-    training times, since these times are earlier.
+    times of the window. A window is left out if its target times lie in different parts. A test
+    window may read training times, since these times are earlier.
 
     A model with ``forward(x, edge_index, edge_weight)`` reads
     ``x [windows, steps, num_nodes, num_features]`` and returns ``[windows, num_nodes, horizons]``.
