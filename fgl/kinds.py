@@ -418,7 +418,7 @@ def binder(function: Callable[..., Any], **first: type) -> Callable[..., dict[st
 
     Args:
         function: the function that is called; its annotations are read at the first call.
-        first: expected types of parameters that have no annotation, passed as ``parameter=type``.
+        first: expected types of parameters without annotations, as keywords ``parameter=type``.
 
     Example:
         >>> binder(fgl.fedavg)(torch.nn.Linear(1, 1))

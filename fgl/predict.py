@@ -427,7 +427,7 @@ def check_reads(model: nn.Module, graph: Graph, outer: str) -> None:
 
     Args:
         model: the clients' model.
-        graph: the graph that all clients have in common, such as random probes.
+        graph: the graph that all clients have in common; its features may be random.
         outer: the name of the method, for the error.
 
     Raises:

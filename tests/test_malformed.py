@@ -607,7 +607,7 @@ STAGES = {
 def failing(stage: str, error: Callable[[], Exception]) -> tuple[Method, dict[str, Any]]:
     """FedAvg of two clients with an error in round 1, and the options of its run."""
     method = fedavg(model())
-    # In round 0, the loss is also computed twice to see whether it reads labels of scored nodes.
+    # In round 0, the loss is also computed twice to see whether it reads test labels.
     before = {"loss": 2 * method.train.num_steps + 2, "aggregate": 1, "evaluate": 1}.get(stage, 2)
     calls: list[int] = []
 

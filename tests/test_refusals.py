@@ -161,11 +161,11 @@ def test_copies_of_training_examples_are_told() -> None:
         apart.warn_of_known_edges([leaks])
 
 
-def test_a_loss_that_reads_scored_labels_is_told() -> None:
+def test_a_loss_that_reads_test_labels_is_told() -> None:
     def whole(params: Any, own: fgl.Graph, context: Any) -> Tensor:
         return fgl.losses.cross_entropy(fgl.predict(NET, params, own), own.labels, own.node_mask)
 
-    with pytest.warns(UserWarning, match="val_mask or test_mask of client 0,"):
+    with pytest.warns(UserWarning, match="labels of test_mask of client 0,"):
         fgl.run(with_loss(whole), CLIENTS, num_rounds=1)
     fgl.run(with_loss(lambda *given: METHOD.loss(*given) + random.random()), CLIENTS, num_rounds=1)
     y, where = torch.tensor([2, 0, -1, 1]), torch.tensor([True, True, True, False])

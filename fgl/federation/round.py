@@ -83,7 +83,7 @@ def play(method: Method, executor: Executor, result: Result, plan: Plan) -> Roun
     )
     for client, error in sorted({**refused, **left_out}.items()):
         record.dropped[client] = reason(error)
-        warn(f"Round {index}, client {client}: {reason(error)}")
+        warn(f"Round {index}, client {client}: {reason(error)}; the upload is not used")
     counted = [client for client in uploads if client not in left_out]
     executor.keep(index, counted)
     if not counted:

@@ -18,7 +18,7 @@ OWN = "own."  # prefix of the names of the client's own model
 
 @fed.layer(checks=[fed.check_averages, fed.check_model_alone, fed.check_one_architecture])
 def ditto(fedavg: Method, *, penalty: Weight = 1.0) -> Method:
-    """FedAvg; each client also trains a personal model near the global model (Ditto, Alg. 1).
+    """FedAvg with equal weights; each client also trains a personal model near it (Ditto, Alg. 1).
 
     In each local step, a client updates two models on the same examples. One update minimises
     ``loss(theta)``, starting from the received ``theta^t``. The other update minimises
@@ -91,7 +91,10 @@ def ditto(fedavg: Method, *, penalty: Weight = 1.0) -> Method:
 def _check_alone(method: Method) -> None:
     """Raise an error if two models that share an optimiser would influence each other."""
     buffers = [name for name, _ in method.model.named_buffers()]
-    got = f"{buffers}: clients train two models, and the second one's statistics have no place"
+    got = (
+        f"{buffers}: clients train two models, and the second one's statistics have no place. "
+        "torch.nn.LayerNorm in place of BatchNorm1d, and GINConv(..., train_eps=True), have none"
+    )
     reject_if(buffers, "ditto to be given a model without buffers", got)
     want = "ditto to be given a method that clips no gradient"
     got = f"max_grad_norm={method.train.max_grad_norm}, which would clip both models' as one"

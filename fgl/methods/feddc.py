@@ -16,7 +16,7 @@ from .scaffold import change_of_control, common_control
 
 @fed.layer(sealed=("train.optimizer",), checks=[fed.check_averages])
 def feddc(fedavg: Method, *, penalty: Weight = 0.01) -> Method:
-    """FedAvg in which clients track their drift ``h_k`` and correct their gradients (FedDC, Eq. 3).
+    """FedAvg with equal weights; clients track and correct their drift ``h_k`` (FedDC, Eq. 3).
 
     Client k minimises ``loss + alpha_k / 2 ||theta - (theta^t - h_k)||^2 + <theta, c_k - s_k>``
     with ``alpha_k = alpha n / n_k`` and ``c_k = s n / n_k``. After S steps with learning rate eta,

@@ -86,7 +86,7 @@ def feddep(
     graph, without noise or dropout. The public code generates these neighbours only once, in
     training mode and after nodes were hidden. The public code also computes scores on graphs
     without generated neighbours. All clients start from the same generator. Clients do not send
-    numbers of missing neighbours, since no client uses these numbers. When embeddings are computed,
+    counts of missing neighbours, since no client uses these counts. When embeddings are computed,
     both layers of the encoder use the same sample of neighbours. The term ``l CE`` is computed with
     a copy of the classifier that the client receives after the first round. In the public code,
     this term uses the generator's own classifier, which is randomly initialised. Here and in the

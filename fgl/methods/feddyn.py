@@ -19,7 +19,7 @@ SIZES = ("num_examples", "num_clients")  # numbers that the server sends to all 
 
 @fed.layer(checks=[fed.check_averages])
 def feddyn(fedavg: Method, *, penalty: Weight = 0.01) -> Method:
-    """FedAvg with a dynamic regulariser; a fixed point minimises the global loss (FedDyn).
+    """FedAvg with equal weights and a regulariser; fixed points minimise the global loss (FedDyn).
 
     Client k minimises ``loss + alpha_k <h_k, theta> + alpha_k / 2 ||theta - theta^t||^2``. The
     drift h_k is the sum of ``theta_k - theta^t`` over a client's rounds. In the paper's notation,
@@ -33,9 +33,9 @@ def feddyn(fedavg: Method, *, penalty: Weight = 0.01) -> Method:
     round.
 
     This method computes the same local steps and the same models as the authors' code, apart from
-    two differences. First, clients here predict with the server's model theta. The authors' plots
-    show results of another model, the mean of all clients' models. Second, gradients are clipped
-    only if `fedavg` clips gradients; the authors clip gradients at norm 10.
+    two differences. Here clients predict with the server's model theta; the authors' plots show
+    results of another model, the mean of all clients' models. Here gradients are clipped only if
+    `fedavg` clips gradients; the authors clip gradients at norm 10.
 
     Args:
         fedavg: FedAvg built for a task; the server must send the mean of the models.

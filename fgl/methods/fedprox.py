@@ -19,6 +19,9 @@ Distance = Callable[[Params, Params], Tensor]
 def fedprox(fedavg: Method, *, mu: Weight, distance: Distance = proximal) -> Method:
     """FedAvg with ``mu / 2 ||theta - theta_received||^2`` in the loss (FedProx, Eq. 2).
 
+    At a client's first step the gradient of the term is zero. So with one local step per round,
+    FedProx equals FedAvg.
+
     Args:
         fedavg: FedAvg or another method; the term is added to its loss.
         mu: weight of the term, at least 0.

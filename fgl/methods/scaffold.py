@@ -14,7 +14,7 @@ from .fedopt import fedopt
 
 @fed.layer(sealed=("train.optimizer",))
 def scaffold(fedavg: Method, *, server_lr: Weight = 1.0) -> Method:
-    """FedAvg in which clients add ``c - c_i`` to every gradient (SCAFFOLD, Algorithm 1).
+    """FedAvg with equal weights; clients add ``c - c_i`` to every gradient (SCAFFOLD, Algorithm 1).
 
     The control variate ``c_i`` estimates the gradient of client i, and ``c`` is the mean of all
     clients' control variates. A client's optimiser determines the client's next control variate:

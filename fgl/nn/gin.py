@@ -165,9 +165,9 @@ class GIN(OfGraphs):
     def _first(self, x: Features, edges: SparseMatrix) -> tuple[Tensor, Linear | None]:
         """Return sums over neighbours, and the linear map that must still be applied to the sums.
 
-        If x is sparse, the linear map `pre` is applied before the sum, and None is returned in
-        place of a map. If x is dense, the returned sums are sums of x itself, and the caller must
-        apply `pre` to these sums. Both orders give the same result, since `pre` and the sum are
+        If x is sparse, the linear map `pre` is applied before the sum, and the second result is
+        None. If x is dense, the returned sums are sums of x itself, and the caller must apply `pre`
+        to these sums. Both orders give the same result, since `pre` and the sum are
         linear. It is faster to sum x first if x has few columns and needs no gradient.
         """
         if isinstance(x, SparseMatrix):

@@ -44,7 +44,7 @@ class Hetero(nn.Module):
             columns. Leave out a relation without edge features, or give it 0 columns.
 
     Shapes:
-        - x: float ``[num_nodes, sum of columns]``, dense.
+        - x: float ``[num_nodes, c]``, dense; c is the sum of the entries of `columns`.
         - edge_index: int64 ``[2, E]``.
         - node_type: int64 ``[num_nodes]``.
         - edge_type: int64 ``[E]``.

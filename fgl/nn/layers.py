@@ -74,7 +74,7 @@ def shifted(words: Tensor, dtype: torch.dtype) -> Tensor:
 
 
 def coarse_scale(x: Tensor, p: float) -> Tensor:
-    """Sample the factors with which `dropout` multiplies entries, from few random bits.
+    """Sample the factors of `dropout` for the entries of x, with few random bits for each entry.
 
     If p is a multiple of 1/2, 1/4 or 1/16, an entry needs only 1, 2 or 4 random bits. For p = 1/2
     this function takes a fifth of the time that `dropout` takes.

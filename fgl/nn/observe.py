@@ -59,7 +59,8 @@ def observed(model: nn.Module) -> Iterator[list[Seen]]:
     """
     if not gives_embeddings(model):
         got = type(model).__name__
-        text = f"Expected the model to take return_embedding=True, but got {got}"
+        cure = 'fgl.nn.Embedded(model, before="convs.1") takes it, for the input of a layer'
+        text = f"Expected the model to take return_embedding=True, but got {got}: {cure}"
         raise about("model", TypeError(text))
     passes: list[Seen] = []
     with_embedding: list[bool] = []

@@ -114,8 +114,8 @@ def from_edge_tensors(message: Mapping[str, Any], *, like: SparseMatrix) -> Spar
     Args:
         message: a dict with ``row`` and ``col`` (int64 ``[e]``) and ``weight`` (float ``[e]``). If
             the matrix has no edges, the dict may lack these keys.
-        like: a matrix with the shape ``[n, n]`` of the result. An empty result also gets the dtype
-            and the device of `like`.
+        like: a matrix ``[n, n]``; the result has its shape. An empty result also gets the dtype and
+            the device of `like`.
 
     Example:
         >>> A = SparseMatrix.from_dense(torch.tensor([[0.0, 1.0], [1.0, 0.0]]))

@@ -5,7 +5,7 @@ import inspect
 from collections.abc import Mapping
 from typing import Any
 
-from ..checks import check_choice
+from ..checks import check_choice, reject_if
 from ..experiment import report as written
 from ..experiment.fields import changed
 from ..federation import Method, run
@@ -73,7 +73,7 @@ def chosen_metric(
     tests = [name for name in names if name.startswith("test_")]
     first = [test, f"test_{usual}", f"local_{usual}", usual, "test_accuracy", *tests, *names]
     metric = metric or next((name for name in first if name in names), "none")
-    check_choice("metric", metric, names)
+    _check_metric(metric, report["metrics"])
     ways = report["metrics"][metric]
     at = at or next(way for way in ("best_val", "mean_last5", "last") if way in ways)
     check_choice("at", at, tuple(ways))
@@ -83,5 +83,15 @@ def chosen_metric(
 def compared(run: Mapping[str, Any], metric: str | None) -> str:
     """The metric by which a finished run is compared; by default the metric in the run's record."""
     metric = metric or str(run["metric"])
-    check_choice("metric", metric, [name for name in run["report"]["metrics"] if "/" not in name])
+    _check_metric(metric, run["report"]["metrics"])
     return metric
+
+
+def _check_metric(metric: str, metrics: Mapping[str, Any]) -> None:
+    """Raise an error if a run lacks a metric; an error lists no metrics of single clients."""
+    names = [name for name in metrics if "/" not in name]
+    if "/" in metric or metric.startswith("worst_"):
+        got = f"{metric!r}: each=True records metrics of each client, and of the worst client"
+        reject_if(metric not in metrics, f"metric to be one of {names}", got)
+    else:
+        check_choice("metric", metric, names)

@@ -7,7 +7,6 @@ import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from textwrap import shorten
 from typing import Any, Literal
 
 import numpy as np
@@ -265,7 +264,8 @@ class Study:
         if missing or not all(cell.whole for cell in cells):
             lines.append(f"not finished: {len(records)} of at most {self.plan.count()} runs")
         if errors:
-            first = shorten(errors[0].get("error", "").splitlines()[0], 120, placeholder=" ...")
+            first = errors[0].get("error", "").splitlines()[0]  # its end has the remedy
+            first = first if len(first) < 300 else f"{first[:100]} ... {first[-195:]}"
             lines.append(
                 f"{len(errors)} runs failed or diverged. The first of these runs is "
                 f"{errors[0]['id']}, with the error `{first}`"

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from ..checks import check_number, reject_if
+from ..checks import check_number, did_you_mean, reject_if
 
 LOCAL_DIMS, OWN_DIMS = 8, 24  # dimensions of a Sobol sequence; all methods share the local part
 WIDE, NEAR = 7, 11  # seeds of the sequences for wide trials and for trials near the best
@@ -150,15 +150,28 @@ class Tuned:
 
     def __init__(self, build: Callable[..., Any], **space: Any) -> None:
         reject_if(not callable(build), "build to be a function", type(build).__name__, TypeError)
-        try:
-            inspect.signature(build).bind(None, **space)
-        except TypeError as error:
-            raise TypeError(
-                f"Expected build to take the task or its FedAvg, and {', '.join(space) or 'no'} "
-                f"as keywords, but got {build!r}: {error}"
-            ) from None
+        _check_takes(build, space)
         check_space("space", space, OWN_DIMS)
         self.build, self.space = build, space
+
+
+def _check_takes(build: Callable[..., Any], space: Values) -> None:
+    """Raise an error unless a function takes FedAvg, or a task, and the keywords of a space."""
+    signature, name = inspect.signature(build), getattr(build, "__name__", repr(build))
+    others = [*signature.parameters.values()][1:]
+    names = [each.name for each in others]
+    open_ended = any(each.kind is each.VAR_KEYWORD for each in others)
+    for key in () if open_ended else space:
+        got = f"{key}{did_you_mean(key, names)}"
+        reject_if(key not in names, f"build {name} to take one of {names}", got, TypeError)
+    try:
+        signature.bind(None, **space)
+    except TypeError as error:
+        keywords = ", ".join(space) or "nothing else"
+        raise TypeError(
+            f"Expected build to take FedAvg and {keywords}, but got {name}: {error}: "
+            "lambda fedavg: fgl.methods.fedprox(fedavg, mu=0.1) sets further arguments"
+        ) from None
 
 
 def check_space(name: str, space: Values, most: int) -> None:

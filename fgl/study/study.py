@@ -141,7 +141,7 @@ class Chosen:
         local: chosen values of local training, such as ``lr``. The method's tasks are loaded with
             these values.
         own: chosen values of the method's own hyper-parameters.
-        edges: descriptions of the chosen numbers that are the smallest or the largest tried value.
+        edges: descriptions of chosen numbers for which no smaller or no larger value was tried.
             For example, ``"lr 0.1 of 0.02 to 0.1"`` means that 0.1 is the largest tried value.
 
     Example:

@@ -165,15 +165,20 @@ def _warn_of_trained_elsewhere(clients: Sequence[Graph], whole: Graph | None) ->
         ways = [(None, close), *[(None, rare)] * (not of_pairs), *ways]
     global_ids = named and sum(map(_counts_from_0, clients)) < 2
     for tested, how in ways:
-        for place, copies, total in _copies(clients, tested, how):
-            if copies > (0 if global_ids and how is close else max(2, total / 10)):
-                warn(
-                    f"Expected examples that are scored not to train, but got {copies} of {total} "
-                    f"in {place} that are copies of training examples of clients: give all copies "
-                    "of an example the same role, or clients their own parts of one graph by "
-                    "fgl.data.partitions.partition_graph"
-                )
-                return
+        leaks = [
+            f"{copies} of {total} in {place}"
+            for place, copies, total in _copies(clients, tested, how)
+            if copies > (0 if global_ids and how is close else max(2, total / 10))
+        ]
+        if leaks:
+            leaks.sort(key=lambda leak: "val_mask" in leak)  # leaks of tests are worse
+            warn(
+                f"Expected examples that are scored not to train, but got {', '.join(leaks[:3])} "
+                f"{'and more ' * (len(leaks) > 3)}that are copies of training examples of clients: "
+                "give all copies of an example the same role, or clients their own parts of one "
+                "graph by fgl.data.partitions.partition_graph"
+            )
+            return
 
 
 def _copies(
@@ -330,7 +335,7 @@ def warn_of_copies(clients: Sequence[Graph], tests: Sequence[Graph]) -> None:
         >>> graph = fgl.Graph(torch.rand(8, 4), none, batch=torch.arange(8))
         >>> warn_of_copies([graph.select(torch.arange(5))], [graph.select(torch.arange(5, 8))])
     """
-    if any(own.batch is None for own in (*clients, *tests)):
+    if not tests or any(own.batch is None for own in (*clients, *tests)):
         return
     train = torch.cat([fingerprints(own)[own.training_mask].cpu() for own in clients])
     masks = [own.example_mask if own.test_mask is None else own.test_mask for own in tests]
@@ -341,7 +346,7 @@ def warn_of_copies(clients: Sequence[Graph], tests: Sequence[Graph]) -> None:
     if copies <= max(2, 0.1 * len(test)) and copies < len(test):
         return
     warn(
-        f"Expected graphs that are tested not to train, but got {copies} of {len(test)} that are "
+        f"Expected graphs that are scored not to train, but got {copies} of {len(test)} that are "
         "copies of graphs that train, whose answers the model is told: "
         "fgl.data.splits.random_split(graph) or "
         "fgl.data.splits.fold_clients(graph, parts, fold=0) keeps graphs apart, and with "

@@ -15,7 +15,7 @@ from ..graph import Graph
 from ..nn import GIN, SSP, Star
 from ..targets import CLASSES, Target
 from .apart import warn_of_copies, warn_of_trained
-from .scores import evaluate_graphs, has_validation, node_scores, validation
+from .scores import evaluate_graphs, has_validation, masked, node_scores, validation
 from .settings import Setting, setting
 from .structure import with_spectrum, with_structure
 from .task import Local, Task, bounded
@@ -61,8 +61,14 @@ def graph_task(
         'val_accuracy'
     """
 
+    for client, own in enumerate(tests):
+        masked(own, "test_mask", client)  # raises an error if it selects no graph
     warn_of_trained(clients)
     warn_of_copies(clients, tests)
+    validated = [own for own in clients if has_validation(own)]
+    warn_of_copies(
+        clients, [own.replace(val_mask=None, test_mask=own.val_mask) for own in validated]
+    )
 
     def scores(method: Method, trained: Sequence[Graph], *, each: bool = False) -> Evaluate:
         return evaluate_graphs(method, tests, trained, target=target, each=each)

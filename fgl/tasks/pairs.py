@@ -1,4 +1,4 @@
-"""Pairs of nodes at disjoint clients; models predict future edges or labels of edges."""
+"""Tasks that predict future edges, or labels of edges; no node is at two clients."""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace

@@ -68,7 +68,7 @@ def fedgcn(fedavg: Method) -> Method:
         The given `fedavg`. The function only checks that the network is FedGCN's network.
 
     Raises:
-        ValueError: if the task has a different network.
+        ValueError: if the clients of the task do not have this network.
 
     Example:
         >>> fedgcn(fgl.fedavg(fgl.nn.GCN(4, 8, 2)))
@@ -102,7 +102,7 @@ def fedsage(fedavg: Method) -> Method:
         `fedavg`.
 
     Raises:
-        ValueError: if the task has a different network.
+        ValueError: if the clients of the task do not have this network.
 
     Example:
         >>> fedsage(fgl.fedavg(fgl.nn.GIN(4, 8, 2)))

@@ -476,9 +476,9 @@ def _evaluate_answers(
 ) -> Evaluate:
     """The scores of single clients and the pooled scores; see `evaluate_graphs`."""
     model, models = method.model, fed.deployed(method, clients)
-    tests = [_masked(graph, "test_mask", k) for k, graph in enumerate(tests)]
+    tests = [masked(graph, "test_mask", k) for k, graph in enumerate(tests)]
     validated = {
-        k: _masked(own, "val_mask", k) for k, own in enumerate(clients) if has_validation(own)
+        k: masked(own, "val_mask", k) for k, own in enumerate(clients) if has_validation(own)
     }
     questions: list[Any] = [(graph.y, graph.example_mask) for graph in tests]
     targets.warn_undefined(target, questions, "test_", instead=_instead(target, questions)[0])
@@ -513,7 +513,7 @@ def _evaluate_answers(
 def _majority(tests: Sequence[Graph], clients: Sequence[Graph]) -> float:
     """Mean test accuracy of always predicting the client's most frequent training class."""
     pairs: Any = [
-        (own.labels[own.training_mask], _masked(test, "test_mask", k).y)
+        (own.labels[own.training_mask], masked(test, "test_mask", k).y)
         for k, (own, test) in enumerate(zip(clients, tests, strict=True))
     ]
     hits = [(y == labels.bincount().argmax()).double().mean() for labels, y in pairs if len(labels)]
@@ -526,7 +526,7 @@ def _evaluate_classes(
     """The accuracy of the clients' models and of a majority baseline; see `evaluate_graphs`."""
     model, models = method.model, fed.deployed(method, clients)
     majority = _majority(tests, clients)
-    tests = [_masked(graph, "test_mask", k) for k, graph in enumerate(tests)]
+    tests = [masked(graph, "test_mask", k) for k, graph in enumerate(tests)]
     if method.own.models is not None or fed.batch_norms(model):  # nor do they train in a batch
 
         def score(params: Params, graph: Graph) -> dict[str, Any]:
@@ -564,10 +564,15 @@ def has_validation(graph: Graph) -> bool:
     return graph.val_mask is not None and bool(graph.val_mask.any())
 
 
-def _masked(graph: Graph, name: str, client: int) -> Graph:
-    """The graphs that a collection's mask selects; all graphs if there is no mask."""
+def masked(graph: Graph, name: str, client: int) -> Graph:
+    """The graphs that a collection's mask selects; all graphs if there is no mask.
+
+    Raises:
+        ValueError: if the mask selects no graph.
+    """
     mask: Tensor | None = getattr(graph, name)
     if mask is not None:
-        reject_if(not mask.any(), f"client {client}'s {name} to have a graph", "none")
+        got = "none: [fgl.data.splits.random_split(own, seed=k) for k, own in enumerate(clients)]"
+        reject_if(not mask.any(), f"client {client}'s {name} to have a graph", got)
         graph = graph.select(mask.nonzero().squeeze(1))
     return graph.replace(train_mask=None, val_mask=None, test_mask=None)

@@ -101,7 +101,7 @@ def central_gaussian(
 
     ``(sum_k clip(update_k) + N(0, (length noise_multiplier)^2)) / K``, where K is the number of
     clients in a round. Clients clip their updates before they send them. The server clips the
-    updates again: the noise hides a change of the sum only if the norm of the change is at most
+    updates again, since a client may not clip. The noise hides only updates whose norm is at most
     `length`. Epsilon bounds the effect of **replacing one client's update by zeros**. The number of
     clients is public. The noise protects clients against everybody who receives the server's
     messages. The noise does not protect clients against the server. In the method's server, this

@@ -675,7 +675,8 @@ def _check_count(message: Message, most: float) -> None:
     if "num_examples" not in message:
         return
     for value in message["num_examples"].flatten().tolist():
-        reject_if(not 0 <= value <= most, f"num_examples to be from 0 to {most:g}", f"{value:g}")
+        got = f"{value:g}: replace(method.rules, max_examples=...) allows larger weights"
+        reject_if(not 0 <= value <= most, f"num_examples to be from 0 to {most:g}", got)
 
 
 def _too_far(change_of: Mapping[int, Mapping[str, Change]], most: float) -> dict[int, Diverged]:

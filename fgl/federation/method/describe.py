@@ -31,8 +31,8 @@ class Layer:
             out.
         call: the arguments given by the caller, as text for ``repr``.
         sealed: fields of the method that no outer builder may change.
-        left: dict from the name of a field, such as ``"send"``, to the field's value in the method
-            that the builder returned.
+        left: fields of the method that the builder returned: a dict from a field's name, such as
+            ``"send"``, to the field's value.
         inner: layers of other builders that this builder called.
 
     Example:

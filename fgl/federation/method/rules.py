@@ -86,7 +86,7 @@ class Models:
         return self._of(graph, name).module
 
     def kind(self, graph: Graph) -> Hashable:
-        """A key of a client's model; models with equal keys can train as one batch."""
+        """A hashable key for a client's model; models with equal keys can train as one batch."""
         return self._of(graph).kind
 
     def first(self, graph: Graph) -> Params:

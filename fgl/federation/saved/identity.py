@@ -46,6 +46,7 @@ def identity(
         **({"account": _full_name(privacy.account)} if privacy.account is not None else {}),
         **({"joining": _full_name(rules.joining.say)} if rules.joining is not None else {}),
         **({"participants": rules.participants} if rules.participants > 1 else {}),
+        "layers": [layer.name for layer in method.layers],
         "seed": seed,
         "participation": participation,
         "dropouts": short_name(dropouts) if callable(dropouts) else dropouts,
@@ -60,7 +61,6 @@ def identity(
         **_fields(rules, but=NOT_FIELDS),
         "config": dict(config or {}),
         **_settings(method),
-        "layers": [layer.name for layer in method.layers],
     }
 
 

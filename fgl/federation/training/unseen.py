@@ -1,4 +1,4 @@
-"""The check that a client's loss does not depend on the labels of scored examples."""
+"""The check that a client's loss does not depend on the labels of test examples."""
 
 from contextlib import suppress
 from functools import partial
@@ -8,7 +8,6 @@ import torch
 from torch import Tensor
 
 from ...graph import Graph
-from ...graph.fields import present
 from ...warn import warn
 from ..method.message import Params
 from ..method.method import Method
@@ -18,13 +17,13 @@ from .train import training
 def warn_of_seen_labels(
     method: Method, params: Params, graph: Graph, context: Any, *, client: int
 ) -> bool:
-    """Warn if a loss reads labels of validation and test examples, which then train the model.
+    """Warn if a loss reads labels of test examples, which then train the model.
 
-    The loss is computed twice: with the graph's labels, and with other labels of the scored
-    examples. A loss that draws random numbers without a seed is not checked. Neither are windows.
+    The loss is computed twice: with the graph's labels, and with other labels of the test examples.
+    A loss that draws random numbers without a seed is not checked. Neither are windows.
 
     Returns:
-        True if the loss was checked. False if the graph has windows, or lacks labels of scored
+        True if the loss was checked. False if the graph has windows, or lacks labels of test
         examples.
 
     Example:
@@ -33,13 +32,12 @@ def warn_of_seen_labels(
         >>> warn_of_seen_labels(method, method.initial(), graph, {}, client=0)
         True
     """
-    masks = list(present(graph, ("val_mask", "test_mask")).values())
-    if not masks or graph.y is None or graph.window_index is not None:
+    if graph.test_mask is None or graph.y is None or graph.window_index is not None:
         return False
-    scored = torch.stack(masks).any(0) & ~graph.training_mask
-    if not scored.any():
+    tested = graph.test_mask & ~graph.training_mask
+    if not tested.any():
         return False
-    changed = graph.replace(y=_other_labels(graph.y, scored))
+    changed = graph.replace(y=_other_labels(graph.y, tested))
     reads = False
     with suppress(Exception):  # training tells of a loss that fails
         first, other = (_loss(method, params, own, context) for own in (graph, changed))
@@ -48,9 +46,9 @@ def warn_of_seen_labels(
         reads = not close(other) and close(_loss(method, params, graph, context))
     if reads:
         warn(
-            "Expected the loss to leave labels of scored examples out, but got one that reads "
-            f"labels of val_mask or test_mask of client {client}, so that the model is told the "
-            "answers: mask = graph.train_mask, and cross_entropy(scores[mask], graph.y[mask])"
+            "Expected the loss to leave labels of test examples out, but got one that reads labels "
+            f"of test_mask of client {client}, so that the model is told the answers: "
+            "mask = graph.train_mask, and cross_entropy(scores[mask], graph.y[mask])"
         )
     return True
 

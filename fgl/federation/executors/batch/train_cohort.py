@@ -75,8 +75,8 @@ def train_cohort(
         optimizers: each client's optimiser state; all states must have the same number of steps.
             Default none.
         checked: kinds of padding that earlier calls checked, see `check_padding`. This call checks
-            all other kinds of padding in the cohort, and then adds these kinds to the set. The
-            check accepts every loss that uses random numbers in evaluation mode. Default empty.
+            all other kinds of padding in the cohort, and then adds these kinds to the set. A
+            loss that uses random numbers even in evaluation mode is not checked. Default empty.
         tracer: an object that records steps and repeats them. By default every step is an ordinary
             step.
 
