@@ -107,9 +107,10 @@ def test_a_comparison_stops_early_and_names_its_metric(monkeypatch: pytest.Monke
         clients=2, hidden=4, model="gcn", partition="random", local=fgl.tasks.Local(lr=0.0)
     )
     how: Any = {"num_rounds": 9, "seeds": [0], "patience": 2}
-    found = fgl.compare({"a": lambda fedavg: fedavg}, flat.load, metric="test_macro_f1", **how)
+    metric = "test_macro_f1/1"  # of a client
+    found = fgl.compare({"a": lambda own: own}, flat.load, metric=metric, each=True, **how)
     assert len(found.reports["a"][0]["bytes"]) == 3 and sum(steps) == 9
-    assert found.metric == "test_macro_f1"
+    assert found.metric == metric
     with pytest.raises(ValueError, match="metric to be one of .*test_macro_f1"):
         fgl.compare({"a": lambda fedavg: fedavg}, flat, num_rounds=1, seeds=[0], metric="auc")
 

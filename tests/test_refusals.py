@@ -146,7 +146,8 @@ def test_copies_of_training_examples_are_told() -> None:
     for other in others:
         assert not apart._warn_of_repeated([other])
     halves = [own.subgraph(torch.arange(48).view(2, 24)[k]) for k in range(2)]
-    with pytest.warns(UserWarning, match="got 24 of 24 in test_mask of client 1 that are copies"):
+    halves[1] = halves[1].replace(val_mask=torch.arange(24) < 9, test_mask=torch.arange(24) >= 9)
+    with pytest.warns(UserWarning, match="15 of 15 in test_mask of client 1, 9 of 9 in val_mask"):
         apart._warn_of_trained_elsewhere(halves, None)
     whole, ids = own.replace(x=torch.eye(48)), torch.arange(48)
     parts = [whole.subgraph(ids[20:]), whole.subgraph(ids[:25]).replace(train_mask=None)]
