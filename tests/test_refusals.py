@@ -169,9 +169,9 @@ def test_a_loss_that_reads_test_labels_is_told() -> None:
     with pytest.warns(UserWarning, match="labels of test_mask of client 0,"):
         fgl.run(with_loss(whole), CLIENTS, num_rounds=1)
     fgl.run(with_loss(lambda *given: METHOD.loss(*given) + random.random()), CLIENTS, num_rounds=1)
-    y, where = torch.tensor([2, 0, -1, 1]), torch.tensor([True, True, True, False])
-    assert _other_labels(y, where).tolist() == [0, 1, -1, 1]
-    assert _other_labels(y.double() / 4, where).tolist() == [0.5, 1, 1.25, 0.25]
+    y, where = torch.tensor([2, 0, 1, 1]), torch.tensor([True, True, True, False])
+    assert _other_labels(y, where).tolist() == [0, 1, 2, 1]
+    assert _other_labels(y / 2, where).tolist() == [0, 1, 1, 0.5]
 
 
 def test_settings_hand_their_seeds_on() -> None:

@@ -89,8 +89,8 @@ def fedgm(
 
     Raises:
         TypeError: if the model cannot be re-initialised.
-        ValueError: if a number is out of range, or if the server of `fedavg` does not send the mean
-            of the models.
+        ValueError: if a number is out of range, if the server of `fedavg` does not send the mean of
+            the models, or if clients train tensors outside the model.
 
     Example:
         >>> fedgm(fgl.fedavg(fgl.nn.GCN(4, 8, 2)), reduction=0.2)

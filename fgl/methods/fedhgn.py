@@ -49,7 +49,8 @@ def fedhgn(
             coefficients, so a relation number must have the same meaning for all clients.
 
     Raises:
-        ValueError: if the model has no such coefficients, or if `align` is negative.
+        ValueError: if the model has no such coefficients, if `align` is negative, or if clients
+            train tensors outside the model.
 
     Example:
         >>> net = fgl.nn.RGCN(4, 8, 2, num_relations=3, num_bases=2)

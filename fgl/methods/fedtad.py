@@ -98,7 +98,8 @@ def fedtad(
 
     Raises:
         ValueError: if a number is out of range, if the server of `fedavg` does not send the mean of
-            the models, or if a client's graph is a collection.
+            the models, if clients train tensors outside the model, or if a client's graph is a
+            collection.
 
     Example:
         >>> generator = fgl.nn.node_generator.NodeGenerator(4, 2)

@@ -119,9 +119,10 @@ def opfgl(
         distil_most: largest weight gamma_v of a node.
 
     Raises:
-        ValueError: if a number is out of range, or if the server of `fedavg` does not send the mean
-            of the models. The method's functions raise a ValueError if a client holds a collection
-            of graphs, or if a local step sees only some of the nodes.
+        ValueError: if a number is out of range, if the server of `fedavg` does not send the mean of
+            the models, or if clients train tensors outside the model. The method's functions raise
+            a ValueError if a client holds a collection of graphs, or if a local step sees only some
+            of the nodes.
 
     Example:
         >>> opfgl(fgl.fedavg(fgl.nn.GCN(4, 8, 2)), distil=0.5)

@@ -37,7 +37,8 @@ def scaffold(fedavg: Method, *, server_lr: Weight = 1.0) -> Method:
 
     Raises:
         ValueError: if a number is out of range, or if the given method already uses SCAFFOLD,
-            FedDC, FedSelect or O-pFGL. A run raises a ValueError if an outer method replaces the
+            FedDC, FedSelect or O-pFGL. With `server_lr` other than 1, the given method may not use
+            FedOpt, GCFL or GCFL+ either. A run raises a ValueError if an outer method replaces the
             optimizer of `fedavg`.
 
     Example:

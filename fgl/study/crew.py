@@ -40,7 +40,7 @@ def finish(folder: Path, plan: Plan, workers: int | str) -> None:
     store = Store(folder)
     if not plan.count() or (len(store) and not missing(plan, store)):
         return
-    with counted(plan) as count, _interruptible(folder):
+    with counted(plan) as count:
         if workers == "ray":
             on_ray(folder, plan, store, count)
         elif workers == 0:
@@ -50,16 +50,6 @@ def finish(folder: Path, plan: Plan, workers: int | str) -> None:
             left = plan.count() - sum(job.id in store for job in jobs)
             with _written(folder, plan):
                 _watch(folder, plan, store, max(1, min(int(workers), left)), count)
-
-
-@contextmanager
-def _interruptible(folder: Path) -> Iterator[None]:
-    """A context that adds a note to a KeyboardInterrupt, saying how to continue the study."""
-    try:
-        yield
-    except KeyboardInterrupt as error:
-        error.add_note(f"{folder} keeps all finished runs: the same call goes on with the rest")
-        raise
 
 
 def _own_plan(folder: Path) -> Path:

@@ -90,8 +90,8 @@ def compared(run: Mapping[str, Any], metric: str | None) -> str:
 def _check_metric(metric: str, metrics: Mapping[str, Any]) -> None:
     """Raise an error if a run lacks a metric; an error lists no metrics of single clients."""
     names = [name for name in metrics if "/" not in name]
-    if "/" in metric or metric.startswith("worst_"):
-        got = f"{metric!r}: each=True records metrics of each client, and of the worst client"
-        reject_if(metric not in metrics, f"metric to be one of {names}", got)
-    else:
+    single = "/" in metric or metric.startswith("worst_")
+    got = f"{metric!r}: each=True records metrics of each client, and of the worst client"
+    reject_if(single and len(names) == len(metrics), f"metric to be one of {names}", got)
+    if metric not in metrics:
         check_choice("metric", metric, names)

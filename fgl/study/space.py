@@ -157,7 +157,11 @@ class Tuned:
 
 def _check_takes(build: Callable[..., Any], space: Values) -> None:
     """Raise an error unless a function takes FedAvg, or a task, and the keywords of a space."""
-    signature, name = inspect.signature(build), getattr(build, "__name__", repr(build))
+    name = getattr(build, "__name__", repr(build))
+    try:
+        signature = inspect.signature(build)
+    except ValueError as error:
+        raise TypeError(f"Expected build to be a function of Python, but got {name}") from error
     others = [*signature.parameters.values()][1:]
     names = [each.name for each in others]
     open_ended = any(each.kind is each.VAR_KEYWORD for each in others)
@@ -169,7 +173,7 @@ def _check_takes(build: Callable[..., Any], space: Values) -> None:
     except TypeError as error:
         keywords = ", ".join(space) or "nothing else"
         raise TypeError(
-            f"Expected build to take FedAvg and {keywords}, but got {name}: {error}: "
+            f"Expected build to take FedAvg, or a task, and {keywords}, but got {name}: {error}: "
             "lambda fedavg: fgl.methods.fedprox(fedavg, mu=0.1) sets further arguments"
         ) from None
 

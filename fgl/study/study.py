@@ -126,7 +126,11 @@ def study(
     others: Any = {"patience": patience, "metric": metric, "checkpoint": checkpoint, "how": how}
     chosen = tuned(methods), dict(settings), spaces_of(local), [trials]
     plan = Plan(*chosen, own or "each", tests, *counts, **others)
-    return _carried_out(plan, trials, workers, folder)
+    try:
+        return _carried_out(plan, trials, workers, folder)
+    except KeyboardInterrupt as error:
+        error.add_note(f"{folder} keeps all finished runs: the same call goes on with the rest")
+        raise
 
 
 @dataclass(frozen=True)

@@ -318,17 +318,19 @@ def _trained_windows(whole: Graph, clients: Sequence[Graph]) -> Tensor:
     return torch.isin(times, torch.cat(trained)).any(1)
 
 
-def warn_of_copies(clients: Sequence[Graph], tests: Sequence[Graph]) -> None:
-    """Warn if over a tenth of the tested graphs, and more than two, are copies of training graphs.
+def warn_of_copies(
+    clients: Sequence[Graph], tests: Sequence[Graph], *, mask: str = "test_mask"
+) -> None:
+    """Warn if over a tenth of the scored graphs, and more than two, are copies of training graphs.
 
     A few copies are normal: in NCI1, one of sixty molecules occurs twice. A warning is also given
-    if all tested graphs are copies of training graphs.
+    if all scored graphs are copies of training graphs.
 
     Args:
         clients: the clients' collections. Graphs in the training mask are training graphs; without
             a training mask, all graphs are training graphs.
-        tests: collections. Graphs in the test mask are tested; without a test mask, all graphs are
-            tested.
+        tests: collections. Graphs in the mask are scored; without the mask, all graphs are scored.
+        mask: name of the mask, ``"test_mask"`` or ``"val_mask"``.
 
     Example:
         >>> none = torch.zeros(2, 0, dtype=torch.int64)
@@ -338,7 +340,7 @@ def warn_of_copies(clients: Sequence[Graph], tests: Sequence[Graph]) -> None:
     if not tests or any(own.batch is None for own in (*clients, *tests)):
         return
     train = torch.cat([fingerprints(own)[own.training_mask].cpu() for own in clients])
-    masks = [own.example_mask if own.test_mask is None else own.test_mask for own in tests]
+    masks = [present(own, [mask]).get(mask, own.example_mask) for own in tests]
     test = torch.cat([fingerprints(o)[m].cpu() for o, m in zip(tests, masks, strict=True)])
     if not len(train) or not len(test):
         return
@@ -346,8 +348,8 @@ def warn_of_copies(clients: Sequence[Graph], tests: Sequence[Graph]) -> None:
     if copies <= max(2, 0.1 * len(test)) and copies < len(test):
         return
     warn(
-        f"Expected graphs that are scored not to train, but got {copies} of {len(test)} that are "
-        "copies of graphs that train, whose answers the model is told: "
+        f"Expected graphs that are scored not to train, but got {copies} of {len(test)} in {mask} "
+        "that are copies of graphs that train, whose answers the model is told: "
         "fgl.data.splits.random_split(graph) or "
         "fgl.data.splits.fold_clients(graph, parts, fold=0) keeps graphs apart, and with "
         "among=fgl.data.first_copies(graph) copies too"

@@ -39,8 +39,8 @@ def graph_task(
     of a client's training graphs.
 
     The graphs in the clients' validation masks, if there are any, determine the best round. A
-    warning is given if more than a tenth of the tested graphs, and more than two, are training
-    graphs or copies of training graphs.
+    warning is given if more than a tenth of the test graphs, and more than two or all of them, are
+    training graphs or copies of training graphs; the same holds for validation graphs.
 
     Args:
         clients: the clients' training graphs, collections with labels.
@@ -61,14 +61,14 @@ def graph_task(
         'val_accuracy'
     """
 
+    want = f"tests to be {len(clients)}, one collection for each client"
+    reject_if(len(tests) != len(clients), want, len(tests))
     for client, own in enumerate(tests):
         masked(own, "test_mask", client)  # raises an error if it selects no graph
     warn_of_trained(clients)
     warn_of_copies(clients, tests)
-    validated = [own for own in clients if has_validation(own)]
-    warn_of_copies(
-        clients, [own.replace(val_mask=None, test_mask=own.val_mask) for own in validated]
-    )
+    validated = [own for own in clients if has_validation(own) and own.train_mask is not None]
+    warn_of_copies(clients, validated, mask="val_mask")
 
     def scores(method: Method, trained: Sequence[Graph], *, each: bool = False) -> Evaluate:
         return evaluate_graphs(method, tests, trained, target=target, each=each)

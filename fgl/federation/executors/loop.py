@@ -174,7 +174,7 @@ class Loop:
         ]
         clients = [one.client for one in ready]
         with stage(self.seed, index, clients, "loss"), unchanged(*inputs):
-            for one in ready:
+            for one in ready if index == 0 else ():
                 self._compared = self._compared or warn_of_seen_labels(
                     self.method, one.params, one.graph, one.context, client=one.client
                 )

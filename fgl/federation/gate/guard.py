@@ -233,8 +233,8 @@ class unchanged:  # a class costs half of what `contextmanager` does
         if now != before:
             path = min({*now.places()} ^ {*before.places()})[1]
             raise ChangedInPlace(
-                f"{path!r} of a message, a state or a graph was changed in place, but others hold "
-                "it too: make a copy"
+                f"{path!r} of params, a message, a state or a graph was changed in place, but "
+                "others hold it too: make a copy"
             )
 
 
