@@ -217,7 +217,7 @@ class unchanged:  # a class costs half of what `contextmanager` does
         >>> with unchanged(state):
         ...     state["w"].add_(1)
         Traceback (most recent call last):
-        fgl.federation.gate.guard.ChangedInPlace: 'w' of a message, a state or a graph was ...
+        fgl.federation.gate.guard.ChangedInPlace: 'w' of params, a message, a state or a ...
     """
 
     def __init__(self, *messages: Any) -> None:

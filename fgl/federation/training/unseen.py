@@ -59,7 +59,7 @@ def warn_of_seen_labels(
             f"of test_mask of client {client}, so that the model is told the answers: "
             "mask = graph.train_mask, and cross_entropy(scores[mask], graph.y[mask])"
         )
-    return bool(first.isfinite() & other.isfinite())
+    return bool((first + other).isfinite().all())
 
 
 def _other_labels(y: Tensor, where: Tensor) -> Tensor:
