@@ -57,7 +57,7 @@ def _time(call: Callable[[], Any]) -> float:
 
 
 def main() -> None:
-    args = arguments(repeats=11, report=False)
+    args = arguments(repeats=51, report=False)
     if args.report:
         found = kept(RESULTS / "products.json")
         rows = {"matrix": WIDTHS, **{name: each.values() for name, each in found["ratios"].items()}}
